@@ -191,14 +191,16 @@ fn file(subject: &Subject, facts: &Facts, file: &QuotaFile<'_>, report: &mut Rep
         }
     };
     let stated = old.contents.as_ref().map_err(String::clone).and_then(|bytes| quota::decode(whose, bytes));
-    let sums = old.contents.as_ref().ok().and_then(|bytes| quota::wrong_sums(bytes));
+    let sums = old.contents.as_ref().ok().and_then(|bytes| quota::flaw(whose, bytes));
     let (rule, found, repair) = match (&stated, sums) {
         (Ok(_), Some(problem)) => (&kind::QUOTA_FILE, problem, "the file is rewritten; limits stay"),
         (Ok(stated), None) => match differences(stated, table) {
             Some(words) => (&kind::QUOTA_USAGE, words, "the counts become what was found; limits stay"),
             None => return Ok(()),
         },
-        (Err(problem), _) => (&kind::QUOTA_FILE, problem.clone(), "the file is rewritten, without limits"),
+        (Err(problem), _) => {
+            (&kind::QUOTA_FILE, problem.clone(), "the file is rewritten, with limits that can be read")
+        }
     };
     // Files that repairs cut, removed or gave blocks: that usage is another is no news.
     let repaired = facts.has_given_up() || facts.altered.count() + facts.taken.count() > 0;

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "quota/quotacheck.rs"]
+mod quotacheck;
 mod support;
 
 use std::fs::{self, File};

@@ -66,7 +66,7 @@ struct Judge<'r> {
 impl Judge<'_> {
     /// Everything that is due.
     fn look(&mut self, state: &State<'_>, count: u64) -> Result<(), String> {
-        let is_e2fsck_due = is_due(self.depth.e2fsck, count);
+        let is_e2fsck_due = is_due(self.depth.e2fsck, count) && !self.run.workload.is_beyond_e2fsck();
         self.by_e2fsck += u64::from(is_e2fsck_due);
         let is_phased = self.run.workload.order.is_phased();
         if is_phased {

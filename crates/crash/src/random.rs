@@ -103,11 +103,11 @@ impl Chooser<'_, '_> {
     fn change_whole(&mut self) {
         let some = self.random.next();
         match self.random.below(8) {
-            // All else takes a journal, or waits until the volume is not in use.
-            _ if self.caller.is_phased => self.caller.relabel(format!("label {}", some % 1000).as_bytes()),
             0 | 1 => self.caller.relabel(format!("label {}", some % 1000).as_bytes()),
             2 | 3 => self.caller.switch_counting(usize::from(some.is_multiple_of(3))),
             4 => self.caller.limit((some % 50) << 20),
+            // Sizes take a journal, or wait until the volume is not in use.
+            _ if self.caller.is_phased => self.caller.limit((some % 50) << 20),
             _ => self.caller.resize((SMALLEST + some % SIZES) << 10),
         }
     }

@@ -101,6 +101,8 @@ const BARE: Shape = Shape { features: "^has_journal", megabytes: 4, ..EXT4 };
 const BARE_4K: Shape =
     Shape { features: "^has_journal,^metadata_csum,uninit_bg", block_size: 4096, megabytes: 8, ..EXT4 };
 const EXT2: Shape = Shape { fs_type: FsType::Ext2, features: "", ..BARE };
+const BARE_QUOTA: Shape = Shape { features: "^has_journal,quota,project", ..BARE };
+const EXT2_QUOTA: Shape = Shape { features: "quota", ..EXT2 };
 const BARE_BIGALLOC: Shape = Shape { features: "^has_journal,bigalloc", megabytes: 8, ..EXT4 };
 
 const TASTE: Taste = Taste { crowded: false, room: None, moving: false, changing: false };
@@ -168,6 +170,11 @@ const ROWS: &[Row] = &[
     ("moving_bigalloc", SOFTDEP, BARE_BIGALLOC, 0, MOVING),
     ("changing", PHASED, BARE, 0, CHANGING),
     ("changing_ext2", SOFTDEP, EXT2, 0, CHANGING),
+    ("quota", PHASED, BARE_QUOTA, 64 << 10, CHANGING),
+    ("quota_ext2", PHASED, EXT2_QUOTA, 0, CHANGING),
+    ("quota_full", SOFTDEP, BARE_QUOTA, 0, FULL),
+    ("quota_reclaiming", SOFTDEP, BARE_QUOTA, 0, RECLAIMING),
+    ("quota_deep", SOFTDEP, Shape { megabytes: 8, inodes: 512, ..BARE_QUOTA }, 64 << 10, Calls::Deep),
     ("ext2_reclaiming", PHASED, EXT2, 0, RECLAIMING),
     ("ext4_reclaiming", PHASED, BARE, 0, RECLAIMING),
     ("ext4_4k_reclaiming", SOFTDEP, BARE_4K, 64 << 10, RECLAIMING),
@@ -213,6 +220,13 @@ impl Workload {
     pub(crate) fn options(&self) -> OpenOptions {
         let now = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
         self.order.of(OpenOptions::new().write(true).delay(self.delay).now(now))
+    }
+
+    /// Whether e2fsck can't repair what a crash leaves: it makes quota files again in free blocks, and a full volume has
+    /// none.
+    pub(crate) fn is_beyond_e2fsck(&self) -> bool {
+        let is_full = matches!(self.calls, Calls::Random(Taste { room: Some(_), .. }));
+        is_full && self.order.is_phased() && self.shape.features.contains("quota")
     }
 
     /// Bytes of the device: there is room behind a volume whose size changes.

@@ -83,6 +83,36 @@ fn quota_is_right_after_crashes() {
     }
 }
 
+fn counted(order: Order) -> Vec<Workload> {
+    workloads(order).into_iter().filter(|workload| workload.name.starts_with("quota")).collect()
+}
+
+/// Without a journal all is counted again, files of quota that a crash left in parts of several moments are made again, and
+/// limits that were stable stay.
+#[test]
+fn quota_without_a_journal_is_counted_again() {
+    explored(&counted(Order::Softdep), 3, 5);
+    // The first call is another label, and nothing else was changed that a sync would write.
+    let first = crash::workload(Order::Softdep, "quota").into_iter().collect::<Vec<_>>();
+    explored(&first, 109, 1);
+}
+
+/// The same, longer: `cargo test -p platfs-crash --test orders quota_without -- --ignored --nocapture`.
+#[test]
+#[ignore = "takes minutes: 20,000 states of each order"]
+fn quota_without_a_journal_for_long() {
+    for order in [Order::Softdep, Order::Normal, Order::Sync] {
+        let counted = counted(order);
+        let limits = Limits { seed: 100, states: 20_000, runs: u64::MAX, depth: DEPTH, jobs: 1 };
+        let tallies = explore(&counted, &limits, &|_| ());
+        for Tally { workload, runs, distinct, by_e2fsck, violations, .. } in &tallies {
+            println!("{workload}: {runs} runs, {distinct} different states, {by_e2fsck} by e2fsck");
+            violations.iter().for_each(|one| println!("{one}\nplat-lab crash {}", one.arguments()));
+        }
+        assert!(tallies.iter().all(|tally| tally.violations.is_empty()));
+    }
+}
+
 /// Files that move and maps that change their form, longer: `cargo test -p platfs-crash --test orders moving -- --ignored
 /// --nocapture`.
 #[test]

@@ -171,6 +171,8 @@ pub(crate) struct Ledgers {
     /// Where records were met: the block, and the offset in it.
     places: [Mutex<NumberMap<u32, (Block, usize)>>; 3],
     reserved: Arc<Sums>,
+    /// Files that a crash had left damaged, and what was wrong with each.
+    mended: Mutex<Vec<(QuotaKind, String)>>,
 }
 
 /// Places of records that are remembered for each kind.
@@ -214,6 +216,16 @@ impl Ledgers {
         let is_named = number == InodeNumber::ROOT || number.get() >= self.first_inode;
         let is_own = |file: &AtomicU32| file.load(Ordering::Acquire) == number.get();
         is_named && self.is_on() && number.get() != self.orphans && !self.files.iter().any(is_own)
+    }
+
+    /// Notes that a file was damaged.
+    pub(crate) fn note_mended(&self, kind: QuotaKind, problem: String) {
+        lock(&self.mended).push((kind, problem));
+    }
+
+    /// Files that were damaged, and what was wrong with each.
+    pub(crate) fn mended(&self) -> Vec<(QuotaKind, String)> {
+        lock(&self.mended).clone()
     }
 
     /// Where a record was met.

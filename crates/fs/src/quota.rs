@@ -1,10 +1,12 @@
 //! Quota: what users, groups and projects use and may use, to see and to change.
 //!
-//! Owns: reading quota files, limits and times of grace, counting again, and switching kinds of quota on and off. Excludes:
-//! what verbs charge while they work (`usage`).
+//! Owns: reading quota files, limits and times of grace, counting again, also after a crash, and switching kinds of quota
+//! on and off. Excludes: what verbs charge while they work (`usage`).
 
 mod count;
 mod files;
+mod recovery;
+mod switching;
 
 use std::collections::BTreeMap;
 
@@ -17,18 +19,11 @@ use crate::error::{Error, Result};
 use crate::ops::change;
 use crate::usage::QuotaFile;
 use crate::volume::Volume;
-use count::Count;
 pub use count::rebuild;
 
 pub use ondisk::quota::parts::{Limits, Record};
 
 type UsageTable = BTreeMap<u32, Usage>;
-
-/// Ids whose counts are corrected with one update.
-const AT_ONCE: usize = 64;
-
-/// Times that a moment is waited for in which bitmaps say all, while others change the volume.
-const MOMENTS: u32 = 1000;
 
 /// For how long soft limits may be exceeded, in seconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -174,107 +169,6 @@ impl Quota<'_> {
             })
         })
     }
-
-    /// Counts what all inodes in use hold, and corrects the quota files; for how many ids that was needed. Limits stay.
-    /// Nobody may change the volume meanwhile.
-    ///
-    /// # Errors
-    /// A broken inode, bitmap or quota file; the device's failure.
-    pub fn recount(self) -> Result<u64> {
-        self.volume.sync()?;
-        let tables = Count::of_all(self.volume.view(), &self.volume.superblock())?;
-        let mut corrected = 0;
-        for kind in self.kinds() {
-            let Some(table) = tables.get(kind as usize) else { continue };
-            let file = self.file(kind)?;
-            let stated = self.records(kind)?;
-            let used = |id: &u32| table.get(id).copied().unwrap_or_default();
-            let wrong = stated.iter().filter(|(id, record)| record.usage != used(id)).map(|(id, _)| *id);
-            let new = table.keys().filter(|id| !stated.contains_key(id)).copied();
-            let ids: Vec<u32> = wrong.chain(new).collect();
-            for some in ids.chunks(AT_ONCE) {
-                change(self.volume, |tx| {
-                    some.iter().try_for_each(|id| {
-                        tx.edit_record((kind, *id), file, |record| record.usage = used(id))
-                    })
-                })?;
-            }
-            corrected += ids.len() as u64;
-        }
-        Ok(corrected)
-    }
-
-    /// As [`Quota::recount`], after a crash that may have kept the end of a quota file from the device: such a file is made
-    /// again first, with all limits that are there.
-    pub(crate) fn recover(self) -> Result<()> {
-        for kind in self.kinds() {
-            let number = self.file(kind)?;
-            let all = match self.records(kind) {
-                Err(Error::Corrupt(_)) => QuotaFile::open(self.volume.view(), kind, number)?.all_blocks()?,
-                done => {
-                    done?;
-                    continue;
-                }
-            };
-            let contents = quota::renew(kind, &all, &quota::salvage(kind, &all));
-            change(self.volume, |tx| tx.replace_file(kind, number, &contents))?;
-        }
-        self.recount().map(drop)
-    }
-
-    /// Begins to count the usage of some kinds of ids: their files are made from what all inodes in use hold. A kind that
-    /// is counted already stays as it is.
-    ///
-    /// # Errors
-    /// Projects on a volume that has none; more ids than one transaction of the journal can hold; no space; a broken
-    /// inode or bitmap. Then nothing has changed.
-    pub fn switch_on(self, kinds: &[QuotaKind]) -> Result<()> {
-        let volume = self.volume;
-        if kinds.contains(&QuotaKind::Project) && !volume.format.has_ro_compat(RoCompat::PROJECT) {
-            return Err(Error::Unsupported("the volume has no projects (feature `project`)".into()));
-        }
-        volume.sync()?;
-        let mut left = MOMENTS;
-        change(volume, |tx| {
-            // The bitmaps must say of all inodes whether they are in use.
-            if tx.space.has_work() {
-                left -= 1;
-                return if left > 0 { tx.wait_for_commit() } else { Err(busy()) };
-            }
-            let raw = volume.superblock();
-            let missing: Vec<_> = kinds.iter().filter(|kind| quota_inode(&raw, **kind).is_none()).collect();
-            let tables = Count::of_all(tx.view(), &raw)?;
-            for kind in missing {
-                let none = UsageTable::new();
-                let table = tables.get(*kind as usize).unwrap_or(&none);
-                tx.make_file(*kind, &quota::encode(*kind, table))?;
-            }
-            Ok(())
-        })?;
-        volume.sync()
-    }
-
-    /// Ends the counting of some kinds of ids: their files go, with all limits.
-    ///
-    /// # Errors
-    /// A broken quota file; the device's failure. Then nothing has changed.
-    pub fn switch_off(self, kinds: &[QuotaKind]) -> Result<()> {
-        change(self.volume, |tx| {
-            let raw = self.volume.superblock();
-            for kind in kinds {
-                if let Some(number) = quota_inode(&raw, *kind) {
-                    tx.drop_file(*kind, number)?;
-                }
-            }
-            Ok(())
-        })?;
-        self.volume.sync()
-    }
-}
-
-fn busy() -> Error {
-    let source = std::io::ErrorKind::ResourceBusy.into();
-    Error::io("counting what is in use, while others take and free inodes", source)
 }
 
 fn number_of(superblock: &RawSuperblock, kind: QuotaKind) -> u32 {

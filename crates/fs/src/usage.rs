@@ -9,7 +9,7 @@ mod limits;
 use ondisk::corrupt::Place;
 use ondisk::inode::Inode;
 use ondisk::quota::parts::{self, Header, Record};
-use ondisk::quota::{QUOTA_BLOCK, QuotaKind};
+use ondisk::quota::{self, QUOTA_BLOCK, QuotaKind};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 
 use crate::cache::Role;
@@ -122,24 +122,37 @@ impl<'a> QuotaFile<'a> {
     /// # Errors
     /// A broken map; a file that is too long; the device's failure.
     pub(crate) fn contents(&self) -> Result<Vec<u8>> {
-        self.blocks_to(self.header()?.blocks)
-    }
-
-    /// The whole file by its size, whatever its header says.
-    ///
-    /// # Errors
-    /// As [`QuotaFile::contents`].
-    pub(crate) fn all_blocks(&self) -> Result<Vec<u8>> {
-        self.blocks_to(u32::try_from(self.inode.size() / QUOTA_BLOCK as u64).unwrap_or(u32::MAX))
-    }
-
-    fn blocks_to(&self, end: u32) -> Result<Vec<u8>> {
+        let end = self.header()?.blocks;
         if end > MOST {
             return Err(self.broken(format!("{end} blocks are too many")));
         }
         let mut all = Vec::new();
         for at in 0..end {
             all.extend(self.block(at)?);
+        }
+        Ok(all)
+    }
+
+    /// Whether it begins as a file of its kind does, whatever else it says.
+    pub(crate) fn is_of_kind(&self) -> bool {
+        self.block(0).is_ok_and(|block| quota::is_of_kind(self.kind, &block))
+    }
+
+    /// The whole file by its size, whatever its header says. What its map does not lead to is taken for zeros.
+    ///
+    /// # Errors
+    /// A file that is too long; the device's failure.
+    pub(crate) fn all_blocks(&self) -> Result<Vec<u8>> {
+        let end = u32::try_from(self.inode.size() / QUOTA_BLOCK as u64).unwrap_or(u32::MAX);
+        if end > MOST {
+            return Err(self.broken(format!("{end} blocks are too many")));
+        }
+        let mut all = Vec::new();
+        for at in 0..end {
+            match self.block(at) {
+                Err(Error::Corrupt(_)) => all.resize(all.len() + QUOTA_BLOCK, 0),
+                block => all.extend(block?),
+            }
         }
         Ok(all)
     }

@@ -91,11 +91,18 @@ struct Known {
     journal: Option<InodeNumber>,
     /// Those that the volume keeps no longer.
     given_up: RwLock<Vec<InodeNumber>>,
+    /// Those that left their blocks for others.
+    moved: RwLock<Vec<InodeNumber>>,
 }
 
 impl Known {
     fn keeps(&self, owner: InodeNumber) -> bool {
         !read(&self.given_up).contains(&owner)
+    }
+
+    /// Whether blocks are still those of a file.
+    fn is_kept(&self, run: &Kept) -> bool {
+        self.keeps(run.owner) && !read(&self.moved).contains(&run.owner)
     }
 
     /// Blocks of its files that lie behind a block, in order.
@@ -278,8 +285,9 @@ impl Zone {
     pub(crate) fn with_files_of(&self, before: &Zone) -> Self {
         let (Some(known), Some(before)) = (&self.0, &before.0) else { return self.clone() };
         let (parts, files, journal) = (known.parts.clone(), known.files.clone(), known.journal);
-        let (kept, given_up) = (before.kept.clone(), RwLock::new(read(&before.given_up).clone()));
-        Zone(Some(Arc::new(Known { parts, kept, files, journal, given_up })))
+        let again = |list: &RwLock<Vec<InodeNumber>>| RwLock::new(read(list).clone());
+        let (given_up, moved) = (again(&before.given_up), again(&before.moved));
+        Zone(Some(Arc::new(Known { parts, kept: before.kept.clone(), files, journal, given_up, moved })))
     }
 
     /// What of the zone lies in blocks to which an inode leads, and is not its own; in words.
@@ -301,7 +309,7 @@ impl Zone {
             return Some(format!("leads to block {block}, which holds the {}", part.at(block)));
         }
         let mut behind = known.kept_behind(from).take_while(|run| run.start < end);
-        let other = behind.find(|run| run.owner != inode && known.keeps(run.owner))?;
+        let other = behind.find(|run| run.owner != inode && known.is_kept(run))?;
         let block = other.start.max(start.0);
         let owner = other.owner;
         Some(format!("leads to block {block}, which belongs to inode {owner}, a file of the volume's own"))
@@ -314,8 +322,7 @@ impl Zone {
         let end = start + u64::from(geometry.group_blocks(group));
         let parts = known.parts.get(known.parts.partition_point(|part| part.end() <= start)..);
         let parts = parts.unwrap_or_default().iter().map(|part| (part.start, part.end()));
-        let kept =
-            known.kept_behind(start).filter(|run| known.keeps(run.owner)).map(|run| (run.start, run.end));
+        let kept = known.kept_behind(start).filter(|run| known.is_kept(run)).map(|run| (run.start, run.end));
         let inside = |(from, to): (u64, u64)| {
             let (from, to) = (geometry.cluster_of(Block(from.max(start))), Block(to.min(end) - 1));
             ClusterRun { start: from, count: low_u32(geometry.cluster_of(to).0 - from.0 + 1) }
@@ -331,7 +338,7 @@ impl Zone {
         let end = geometry.cluster_start(Cluster(run.end())).0;
         let part = known.parts.get(known.parts.partition_point(|part| part.end() <= start));
         let mut kept = known.kept_behind(start).take_while(|run| run.start < end);
-        part.is_some_and(|part| part.start < end) || kept.any(|run| known.keeps(run.owner))
+        part.is_some_and(|part| part.start < end) || kept.any(|run| known.is_kept(run))
     }
 
     /// The journal, if it is a file among them.
@@ -354,6 +361,15 @@ impl Zone {
     pub(crate) fn give_up(&self, number: InodeNumber) {
         if let Some(known) = &self.0 {
             write(&known.given_up).push(number);
+        }
+    }
+
+    /// A file of the volume's own leaves blocks that it had when the zone was made: these can be anybody's.
+    pub(crate) fn forget_blocks_of(&self, number: InodeNumber) {
+        if let Some(known) = &self.0
+            && !read(&known.moved).contains(&number)
+        {
+            write(&known.moved).push(number);
         }
     }
 }

@@ -395,6 +395,45 @@ fn quota_is_switched_on_and_off() {
     }
 }
 
+/// What the log has of a quota file's blocks is revoked when they are freed: they may hold a file's bytes when it is
+/// replayed.
+#[test]
+fn blocks_of_a_quota_file_that_went_are_not_written_again() {
+    const TEST: &str = "blocks_of_a_quota_file_that_went_are_not_written_again";
+    if !tool::have_tools(TEST, &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new("quota-revoked");
+    let image = scratch.join("revoked");
+    let arguments = ["-q", "-F", "-t", "ext4", "-b", "1024", "-O", "quota", "-J", "size=4"];
+    tool::run(tool::command("mke2fs").args(arguments).arg(&image).arg("16M"));
+    for order in [WriteOrder::Journal, WriteOrder::Softdep] {
+        let options = options().ordering(order);
+        let volume = open(&image, &options);
+        let root = InodeNumber::ROOT;
+        write(&volume, create(&volume, root, "counted", Kind::File, 5).unwrap(), 0, 10_000).unwrap();
+        volume.quota().switch_off(&QuotaKind::ALL).unwrap();
+        let file = create(&volume, root, "fill", Kind::File, 0).unwrap();
+        let pieces = (0..).take_while(|at| write(&volume, file, at << 10, 1 << 10).is_ok()).count();
+        assert!(pieces > 8000, "{pieces}");
+        volume.sync().unwrap();
+        // Not closed: its log is replayed.
+        drop(volume);
+        let volume = open(&image, &options);
+        let mut bytes = vec![0; pieces << 10];
+        volume.read_at(file, 0, &mut bytes).unwrap();
+        assert_eq!(bytes.iter().position(|byte| *byte != 0x5A), None);
+        volume.unlink(root, b"fill").unwrap();
+        volume.unlink(root, b"counted").unwrap();
+        volume.close().unwrap();
+        fsck::assert_clean(&image);
+        tool::run(tool::command("tune2fs").args(["-O", "^has_journal"]).arg(&image));
+        let volume = open(&image, &options);
+        volume.quota().switch_on(&[QuotaKind::User, QuotaKind::Group]).unwrap();
+        volume.close().unwrap();
+    }
+}
+
 #[test]
 fn an_unclean_volume_without_a_journal_is_counted_again() {
     const TEST: &str = "an_unclean_volume_without_a_journal_is_counted_again";
@@ -414,6 +453,69 @@ fn an_unclean_volume_without_a_journal_is_counted_again() {
     drop(volume);
     open(&image, &options).close().unwrap();
     assert_right(&image, &options);
+}
+
+/// Where in an image the record of a user stands.
+fn record_of(image: &Path, id: u32) -> usize {
+    let volume = open(image, &OpenOptions::new());
+    let file = volume.open_file(InodeNumber::new(3).unwrap()).unwrap();
+    let size = volume.format().geometry.block_size.bytes() as usize;
+    let bytes = std::fs::read(image).unwrap();
+    for segment in file.segments().map(Result::unwrap) {
+        let platfs::State::Mapped(start) = segment.state else { continue };
+        let all = start.0 as usize * size..(start.0 + segment.count) as usize * size;
+        for leaf in all.step_by(1024) {
+            let records = (0..14).map(|at| leaf + 16 + at * 72);
+            let mut found =
+                records.filter(|at| bytes[*at..at + 4] == id.to_le_bytes() && bytes[leaf + 8] > 0);
+            if let Some(at) = found.next() {
+                return at;
+            }
+        }
+    }
+    panic!("no record of {id}");
+}
+
+/// A leaf is older than the tree, as a crash may leave it: the next opening makes the file again, with the limits of all
+/// others.
+#[test]
+fn a_quota_file_of_two_moments_is_made_again() {
+    const TEST: &str = "a_quota_file_of_two_moments_is_made_again";
+    if !tool::have_tools(TEST, &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new("quota-moments");
+    for features in ["quota,project,^has_journal", "quota,project,^has_journal,^extent,^64bit"] {
+        let image = image(&scratch, "moments", &["-b", "1024", "-O", features]);
+        let options = options().ordering(WriteOrder::Softdep);
+        let volume = open(&image, &options);
+        for id in 0..60 {
+            let file = create(&volume, InodeNumber::ROOT, &format!("f{id}"), Kind::File, id * 771).unwrap();
+            write(&volume, file, 0, 5000).unwrap();
+        }
+        for id in [771, 59 * 771] {
+            volume.quota().set_limits(QuotaKind::User, id, hard(LIMIT_UNIT << 20, 7)).unwrap();
+        }
+        volume.quota().set_graces(QuotaKind::User, Graces { bytes: 100, inodes: 50 }).unwrap();
+        volume.sync().unwrap();
+        drop(volume);
+        let lost = record_of(&image, 30 * 771);
+        let mut bytes = std::fs::read(&image).unwrap();
+        bytes[lost..lost + 72].fill(0);
+        std::fs::write(&image, &bytes).unwrap();
+        let volume = open(&image, &options);
+        let quota = volume.quota();
+        let mended = quota.mended();
+        assert!(mended.len() == 1 && mended[0].1.contains("has no record of it"), "{mended:?}");
+        assert_eq!(quota.record(QuotaKind::User, 30 * 771).unwrap().usage.inodes, 1);
+        for id in [771, 59 * 771] {
+            assert_eq!(quota.record(QuotaKind::User, id).unwrap().limits, hard(LIMIT_UNIT << 20, 7));
+        }
+        assert_eq!(quota.graces(QuotaKind::User).unwrap(), Graces { bytes: 100, inodes: 50 });
+        create(&volume, InodeNumber::ROOT, "new", Kind::File, 30 * 771).unwrap();
+        volume.close().unwrap();
+        assert_right(&image, &options);
+    }
 }
 
 #[test]

@@ -12,7 +12,9 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 pub mod parts;
+mod sound;
 use parts::Record;
+pub use sound::flaw;
 
 /// Bytes of a block of the tree, whatever the volume's block size.
 pub const QUOTA_BLOCK: usize = 1024;
@@ -198,7 +200,7 @@ pub fn encode(kind: QuotaKind, usage: &BTreeMap<u32, Usage>) -> Vec<u8> {
 pub fn update(kind: QuotaKind, old: &[u8], usage: &BTreeMap<u32, Usage>) -> Vec<u8> {
     let mut records: BTreeMap<u32, RawRecord> = BTreeMap::new();
     let Ok(header) = walk(kind, old, |raw| _ = records.insert(raw.dqb_id.get(), *raw)) else {
-        return encode(kind, usage);
+        return salvaged(kind, old, usage);
     };
     for (id, raw) in &mut records {
         let Usage { bytes, inodes } = usage.get(id).copied().unwrap_or_default();
@@ -209,6 +211,20 @@ pub fn update(kind: QuotaKind, old: &[u8], usage: &BTreeMap<u32, Usage>) -> Vec<
         records.entry(*id).or_insert_with(|| record(*id, *usage));
     }
     build(kind, header, &records)
+}
+
+/// As [`update`], from contents that are damaged: what was used by ids without limits does not matter any more.
+#[must_use]
+pub fn salvaged(kind: QuotaKind, old: &[u8], usage: &BTreeMap<u32, Usage>) -> Vec<u8> {
+    let mut records = salvage(kind, old);
+    records.retain(|_, record| record.limits != parts::Limits::default());
+    for (id, record) in &mut records {
+        record.usage = usage.get(id).copied().unwrap_or_default();
+    }
+    for (id, usage) in usage {
+        records.entry(*id).or_insert_with(|| Record { id: *id, usage: *usage, ..Record::default() });
+    }
+    renew(kind, old, &records)
 }
 
 fn build(kind: QuotaKind, mut header: RawHeader, records: &BTreeMap<u32, RawRecord>) -> Vec<u8> {
@@ -254,8 +270,7 @@ pub fn records(kind: QuotaKind, file: &[u8]) -> Result<BTreeMap<u32, Record>, St
 
 /// The contents of a quota file of these records, with the times of grace of the `old` contents as far as these have a
 /// header.
-#[must_use]
-pub fn renew(kind: QuotaKind, old: &[u8], records: &BTreeMap<u32, Record>) -> Vec<u8> {
+fn renew(kind: QuotaKind, old: &[u8], records: &BTreeMap<u32, Record>) -> Vec<u8> {
     let mut header = <RawHeader as zerocopy::FromZeros>::new_zeroed();
     let graces = match RawHeader::read_from_prefix(old) {
         Ok((old, _)) if old.dqh_magic.get() == kind.magic() => [old.dqi_bgrace.get(), old.dqi_igrace.get()],
@@ -266,14 +281,18 @@ pub fn renew(kind: QuotaKind, old: &[u8], records: &BTreeMap<u32, Record>) -> Ve
     build(kind, header, &records.iter().map(|(id, record)| (*id, record.raw())).collect())
 }
 
+/// Whether contents begin as a quota file of a kind does.
+#[must_use]
+pub fn is_of_kind(kind: QuotaKind, file: &[u8]) -> bool {
+    RawHeader::read_from_prefix(file).is_ok_and(|(header, _)| header.dqh_magic.get() == kind.magic())
+}
+
 /// The records of all leaves that a damaged tree leads to; what leads outside is passed over, as it is where a crash kept
 /// the end of the file from the device. The first record of an id counts.
 #[must_use]
 pub fn salvage(kind: QuotaKind, file: &[u8]) -> BTreeMap<u32, Record> {
     let mut all = BTreeMap::new();
-    let is_of_kind =
-        RawHeader::read_from_prefix(file).is_ok_and(|(header, _)| header.dqh_magic.get() == kind.magic());
-    let mut waiting = if is_of_kind { vec![(ROOT, LEVELS)] } else { Vec::new() };
+    let mut waiting = if is_of_kind(kind, file) { vec![(ROOT, LEVELS)] } else { Vec::new() };
     let mut seen = BTreeSet::new();
     while let Some((block, levels)) = waiting.pop() {
         let at = (block as usize).saturating_mul(QUOTA_BLOCK);

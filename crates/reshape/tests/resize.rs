@@ -254,6 +254,35 @@ fn the_smallest_size_is_smaller_than_resize2fs_finds_and_one_block_less_fails() 
     assert!(median <= 0.97, "the median is {median}");
 }
 
+/// Volumes that end in the group that they began with are no exception.
+#[test]
+fn the_smallest_size_within_the_last_group_is_found() {
+    if !tool::have_tools("resize", &["mke2fs", "e2fsck", "resize2fs"]) || !have_loop_mount("resize") {
+        return;
+    }
+    let scratch = Scratch::new("resize-group");
+    for options in
+        [&["-t", "ext4", "-b", "4096"][..], &["-t", "ext3", "-b", "4096"], &["-t", "ext2", "-b", "2048"]]
+    {
+        for (size, full) in [(48 * MIB, 10 * MIB), (160 * MIB, 120 * MIB)] {
+            let image = scratch.join("image");
+            File::create(&image).unwrap().set_len(size).unwrap();
+            tool::run(tool::command("mke2fs").args(["-q", "-F"]).args(options).arg(&image));
+            let bytes = vec![7; usize::try_from(full).unwrap()];
+            std::fs::write(Mounted::read_write(&image).unwrap().path().join("file"), bytes).unwrap();
+            let theirs = resize2fs(&copy(&image, &scratch.join("theirs")), None).unwrap();
+            let plan = Plan::smallest(open(&image)).unwrap();
+            let (ours, block) = (plan.size_bytes(), u64::from(plan.after().block_size.bytes()));
+            assert!(Plan::new(open(&image), ours - block).is_err(), "{options:?}: one block less is enough");
+            assert_eq!(carry_out(&image, plan).unwrap(), ours);
+            fsck::assert_clean(&image);
+            eprintln!("{options:?}, {} MiB: {ours} bytes, resize2fs {theirs}", size / MIB);
+            assert!(ours <= theirs, "{options:?}: {ours} bytes, resize2fs makes {theirs}");
+            std::fs::remove_file(&image).unwrap();
+        }
+    }
+}
+
 /// Lines of `dumpe2fs -h` that need not agree, and why.
 const OWN_WAY: &[(&str, &str)] = &[
     ("Overhead clusters", "resize2fs leaves the old number, or none"),

@@ -58,6 +58,7 @@ pub fn open(name: &OsStr, options: &MountOptions) -> Result<Opened, Failure> {
                 warnings.extend(stores::notes());
                 warnings.extend(options.warnings());
                 warnings.extend(of_placement(&volume, options));
+                warnings.extend(of_quota(&volume));
                 let image = OpenImage { volume, name: shown };
                 return Ok(Opened { image, writable: true, warnings, shared: None, keeping: Some(keeping) });
             }
@@ -161,6 +162,15 @@ fn of_placement(volume: &Volume, options: &MountOptions) -> Vec<String> {
         warnings.push(format!("mount option `stripe` has no effect with `alloc={name}`; {with}"));
     }
     warnings
+}
+
+/// What a crash did to the files of quota.
+fn of_quota(volume: &Volume) -> Vec<String> {
+    let mended = volume.quota().mended();
+    let words = mended.into_iter().map(|(kind, problem)| {
+        format!("the quota file of {kind}s was damaged ({problem}): made again, with the limits that could be read")
+    });
+    words.collect()
 }
 
 /// What Linux would warn of.

@@ -208,11 +208,15 @@ impl Volume {
             volume.leftovers().begin(unclean);
         }
         if options.write && !options.replaying {
-            volume.leftovers().orphan_lists().clean()?;
+            // Counts follow changes in a journal only.
             let was_counted = volume.recovery().is_some() || options.loading;
-            if is_unclean && !was_counted && !volume.quota().kinds().is_empty() {
-                // Counts follow changes in a journal only.
-                volume.quota().recover()?;
+            let counts_again = is_unclean && !was_counted;
+            if counts_again {
+                volume.quota().mend_files()?;
+            }
+            volume.leftovers().orphan_lists().clean()?;
+            if counts_again && !volume.quota().kinds().is_empty() {
+                volume.quota().correct_counts()?;
             }
         }
         Ok(volume)

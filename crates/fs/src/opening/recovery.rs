@@ -30,6 +30,9 @@ const NAMELESS: [&str; 3] = ["directory-unconnected", "inode-unattached", "inode
 /// first, or where `..` says.
 const ON_THE_WAY: [&str; 1] = ["directory-twice"];
 
+/// Issues of quota files: they are made again, with the limits that can be read.
+const COUNTED_AGAIN: [&str; 1] = ["quota-file"];
+
 /// Receives what a check finds.
 #[derive(Default)]
 struct Listener {
@@ -44,7 +47,8 @@ impl Sink for Listener {
             self.has_nameless = true;
             return Decision::Leave;
         }
-        if issue.kind.safe || ON_THE_WAY.contains(&issue.kind.id) {
+        let id = issue.kind.id;
+        if issue.kind.safe || ON_THE_WAY.contains(&id) || COUNTED_AGAIN.contains(&id) {
             return Decision::Repair;
         }
         self.damage.get_or_insert(issue);

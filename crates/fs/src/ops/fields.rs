@@ -42,6 +42,8 @@ impl Volume {
             sync_metadata(self)?;
         } else {
             self.syncing().write_superblock()?;
+            // A sync has nothing to do where nothing else was changed.
+            self.syncing().flush()?;
             sync_metadata(self)?;
         }
         Ok(given)

@@ -196,11 +196,17 @@ impl Write<'_> {
     /// Writes without a promise: what was dirty is written back first, so that bytes for which there
     /// is no space can be dropped and nothing else.
     fn through(&mut self) -> Result<()> {
-        WriteBack::of(self.volume).file(self.file, Reason::Asked)?;
+        let delayed = &self.volume.session.delayed;
+        let before = WriteBack::of(self.volume).file(self.file, Reason::Asked);
+        if before.is_err() && !delayed.is_on() {
+            // They are those of this write, from a try before.
+            delayed.drop_bytes(self.file);
+        }
+        before?;
         self.hold(false)?;
         let done = WriteBack::of(self.volume).file(self.file, Reason::Asked);
         if done.is_err() {
-            self.volume.session.delayed.drop_bytes(self.file);
+            delayed.drop_bytes(self.file);
         }
         done
     }

@@ -205,6 +205,12 @@ impl Order {
         self.epoch().is_none()
     }
 
+    /// Whether what the superblock says of a file must come to the device by itself, behind the file's record: with soft
+    /// updates a crash may bring one without the other.
+    pub(crate) fn names_files_apart(&self) -> bool {
+        self.epoch().is_some()
+    }
+
     /// Whether the bytes of files are part of updates.
     pub(crate) fn journals_data(&self) -> bool {
         self.journal().is_some_and(|journal| journal.data() == DataMode::Journal)

@@ -2,16 +2,62 @@
 
 use ondisk::features::RoCompat;
 use ondisk::quota::{self, QuotaKind};
-use ondisk::superblock::RawSuperblock;
 use ondisk::units::{Group, InodeNumber};
 
-use super::{UsageTable, number_of, quota_inode};
+use super::{Quota, UsageTable, number_of, quota_inode};
 use crate::charges::Holding;
 use crate::error::Result;
 use crate::file::{Ahead, WriteHint};
 use crate::ops::change;
+use crate::order::is_used;
 use crate::tx::View;
 use crate::volume::Volume;
+
+/// Ids whose counts are corrected with one update.
+const AT_ONCE: usize = 64;
+
+impl Quota<'_> {
+    /// Counts what all inodes in use hold, and corrects the quota files; for how many ids that was needed. Limits stay.
+    /// Nobody may change the volume meanwhile.
+    ///
+    /// # Errors
+    /// A broken inode, bitmap or quota file; the device's failure.
+    pub fn recount(self) -> Result<u64> {
+        let mut corrected = 0;
+        loop {
+            let was_pending = self.volume.reclaiming.is_pending();
+            corrected += self.recount_once()?;
+            // For space something was reclaimed that had been counted.
+            if !was_pending || self.volume.reclaiming.is_pending() {
+                return Ok(corrected);
+            }
+        }
+    }
+
+    fn recount_once(self) -> Result<u64> {
+        let volume = self.volume;
+        volume.sync()?;
+        let tables = Count::of_all(volume, volume.view())?;
+        let mut corrected = 0;
+        for (kind, table) in QuotaKind::ALL.into_iter().zip(&tables) {
+            let Some(file) = volume.session.ledgers.file(kind) else { continue };
+            let stated = self.records(kind)?;
+            let used = |id: &u32| table.get(id).copied().unwrap_or_default();
+            let wrong = stated.iter().filter(|(id, record)| record.usage != used(id)).map(|(id, _)| *id);
+            let new = table.keys().filter(|id| !stated.contains_key(id)).copied();
+            let ids: Vec<u32> = wrong.chain(new).collect();
+            for some in ids.chunks(AT_ONCE) {
+                change(volume, |tx| {
+                    some.iter().try_for_each(|id| {
+                        tx.edit_record((kind, *id), file, |record| record.usage = used(id))
+                    })
+                })?;
+            }
+            corrected += ids.len() as u64;
+        }
+        Ok(corrected)
+    }
+}
 
 /// Rewrites the quota files of a volume that is being loaded from the inodes in use, without limits; nothing happens on a
 /// volume without the `quota` feature.
@@ -25,7 +71,7 @@ pub fn rebuild(volume: &Volume) -> Result<()> {
     // Bitmaps on disk say which inodes are in use.
     volume.sync()?;
     let superblock = volume.superblock();
-    let tables = Count::of_all(volume.view(), &superblock)?;
+    let tables = Count::of_all(volume, volume.view())?;
     for (kind, table) in QuotaKind::ALL.into_iter().zip(&tables) {
         if let Some(number) = quota_inode(&superblock, kind) {
             store(volume, number, &quota::encode(kind, table))?;
@@ -47,12 +93,16 @@ fn store(volume: &Volume, number: InodeNumber, contents: &[u8]) -> Result<()> {
 pub(super) struct Count<'v> {
     view: View<'v>,
     tables: [UsageTable; 3],
+    /// Inodes without links that were deleted count only where they may be on a list of orphans.
+    lists_orphans: bool,
 }
 
 impl<'v> Count<'v> {
     /// The root directory and all inodes that are not reserved count, but not the quota files and the orphan file.
-    pub(super) fn of_all(view: View<'v>, superblock: &RawSuperblock) -> Result<[UsageTable; 3]> {
-        let mut count = Count { view, tables: Default::default() };
+    pub(super) fn of_all(volume: &Volume, view: View<'v>) -> Result<[UsageTable; 3]> {
+        let superblock = &volume.superblock();
+        let lists_orphans = volume.order.lists_orphans();
+        let mut count = Count { view, tables: Default::default(), lists_orphans };
         let geometry = &view.format.geometry;
         let quota_files = QuotaKind::ALL.map(|kind| number_of(superblock, kind));
         let hidden =
@@ -71,6 +121,9 @@ impl<'v> Count<'v> {
     fn add(&mut self, number: InodeNumber) -> Result<()> {
         let (view, geometry) = (self.view, &self.view.format.geometry);
         let inode = view.inode(number)?;
+        if !self.lists_orphans && !is_used(inode.bytes()) {
+            return Ok(());
+        }
         // Values in inodes of their own count for those that refer to them, and are part of their blocks.
         let Some(holding) = Holding::of(&inode, geometry.block_size, geometry.inodes()) else {
             return Ok(());

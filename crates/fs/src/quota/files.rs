@@ -3,19 +3,20 @@
 use ondisk::features::RoCompat;
 use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::quota::QuotaKind;
-use ondisk::units::{FileBlock, InodeNumber};
+use ondisk::units::{BlockRun, FileBlock, InodeNumber, low_u32};
 use placement::InodeRequest;
 
 use super::number_of;
 use crate::cache::Role;
 use crate::error::{Error, Result};
+use crate::map::State;
 use crate::ops::Times;
 use crate::ranges::FileBlocks;
 use crate::tx::Tx;
 
 impl Tx<'_> {
-    /// Makes a quota file with these contents, and has the superblock name it.
-    pub(super) fn make_file(&mut self, kind: QuotaKind, contents: &[u8]) -> Result<()> {
+    /// Makes a quota file with these contents, which counts from then on. The superblock is to name it.
+    pub(super) fn make_file(&mut self, kind: QuotaKind, contents: &[u8]) -> Result<InodeNumber> {
         let number = match kind {
             QuotaKind::User => InodeNumber::constant(3),
             QuotaKind::Group => InodeNumber::constant(4),
@@ -44,8 +45,9 @@ impl Tx<'_> {
         // From inside the update, which charges nothing to anyone for a file of the volume itself.
         self.store(&mut node)?;
         drop(self.charges.take());
-        self.name_file(kind, Some(number));
-        Ok(())
+        let ledgers = &self.session.ledgers;
+        self.on_commit(move || ledgers.set_file(kind, Some(number)));
+        Ok(number)
     }
 
     /// Gives a quota file other contents, in other blocks.
@@ -56,12 +58,50 @@ impl Tx<'_> {
         contents: &[u8],
     ) -> Result<()> {
         let mut node = self.inode(number)?;
-        self.format.zone.give_up(number);
-        self.map(&mut node).unmap(FileBlocks::ALL)?;
+        self.format.zone.forget_blocks_of(number);
+        self.leave_blocks(&mut node)?;
         self.fill_file(&mut node, contents)?;
+        self.store(&mut node)?;
+        drop(self.charges.take());
         let ledgers = &self.session.ledgers;
         self.on_commit(move || ledgers.set_file(kind, Some(number)));
-        self.store(&mut node)
+        Ok(())
+    }
+
+    /// Gives a quota file other contents in the blocks that it has; whether there are enough of them.
+    pub(super) fn rewrite_file(
+        &mut self,
+        kind: QuotaKind,
+        number: InodeNumber,
+        contents: &[u8],
+    ) -> Result<bool> {
+        let mut node = self.inode(number)?;
+        if contents.len() as u64 > node.size() {
+            return Ok(false);
+        }
+        let len = self.format.geometry.block_size.bytes_usize();
+        for (at, piece) in (0..).zip(contents.chunks(len)) {
+            let block = self.map(&mut node).view().block_at(FileBlock(at))?;
+            if let Some(to) = self.edit(block, Role::Plain)?.get_mut(..piece.len()) {
+                to.copy_from_slice(piece);
+            }
+        }
+        let ledgers = &self.session.ledgers;
+        self.on_commit(move || ledgers.set_file(kind, Some(number)));
+        self.note_changed(number);
+        Ok(true)
+    }
+
+    /// Frees all blocks of a quota file. They are metadata, unlike those of other regular files: what the cache or the log
+    /// has of them must not be written any more.
+    fn leave_blocks(&mut self, node: &mut Inode) -> Result<()> {
+        let runs: Vec<_> = self.map(node).view().segments(FileBlocks::ALL).collect::<Result<_>>()?;
+        for segment in runs {
+            if let State::Mapped(start) | State::Unwritten(start) = segment.state {
+                self.forget(BlockRun { start, count: low_u32(segment.count) });
+            }
+        }
+        self.map(node).unmap(FileBlocks::ALL)
     }
 
     fn fill_file(&mut self, node: &mut Inode, contents: &[u8]) -> Result<()> {
@@ -76,23 +116,25 @@ impl Tx<'_> {
         Ok(())
     }
 
-    pub(super) fn drop_file(&mut self, kind: QuotaKind, number: InodeNumber) -> Result<()> {
+    /// Frees a quota file, which the superblock does not name any more, or not from this update on.
+    pub(super) fn drop_file(&mut self, number: InodeNumber) -> Result<()> {
         let mut node = self.inode(number)?;
         // What is free with the next commit may then be anybody's.
         self.format.zone.give_up(number);
         if node.has_map() {
-            self.map(&mut node).unmap(FileBlocks::ALL)?;
+            self.leave_blocks(&mut node)?;
         }
         if number.get() < self.format.geometry.first_inode {
             self.store(&mut Inode::blank(number, self.format.geometry.inode_size))?;
         } else {
             self.free_inode(&node, FileType::Regular)?;
         }
-        self.name_file(kind, None);
+        drop(self.charges.take());
         Ok(())
     }
 
-    fn name_file(&mut self, kind: QuotaKind, number: Option<InodeNumber>) {
+    /// Has the superblock name a file for a kind, or none any more.
+    pub(super) fn name_file(&mut self, kind: QuotaKind, number: Option<InodeNumber>) {
         let session = self.session;
         self.on_commit(move || {
             session.edit_superblock(|raw| {

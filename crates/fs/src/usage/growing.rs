@@ -84,6 +84,10 @@ impl<'t, 'v> Growing<'t, 'v> {
         let has = self.tx.format.blocks_for(inode.size());
         if end > has << size.log2() {
             let logical = u32::try_from(has).map_err(|_| Error::NoSpace)?;
+            if !self.tx.order().changes_in_place() {
+                // Blocks of its map move.
+                self.tx.format.zone.forget_blocks_of(self.file);
+            }
             let block = self.tx.map(&mut inode).append_block(FileBlock(logical))?;
             self.tx.create(block, Role::Plain);
         }

@@ -237,6 +237,15 @@ fn quota() {
         },
         &["quota-file"],
     );
+    // A way to a leaf that has no record of the id: Linux refuses every change of what that id uses.
+    planted_unseen(
+        "quota",
+        |image| {
+            let parent = quota_blocks(image, 3)[4];
+            image.block(parent)[4 * 16] = 5;
+        },
+        &["quota-file"],
+    );
     // Its map, or its size.
     let user = InodeNumber::constant(3);
     planted("quota", |image| image.inode(user, |inode| inode.set_size(1 << 40)), &["quota-file"]);

@@ -361,7 +361,7 @@ impl State {
             return self.now;
         }
         self.channel = self.channel.max(self.now) + drive.command;
-        self.now = self.now.max(self.channel.saturating_sub(drive.depth * drive.command));
+        self.now = self.now.max(self.channel.saturating_sub(drive.depth.saturating_mul(drive.command)));
         self.channel
     }
 

@@ -149,18 +149,20 @@ pub(crate) const DRIVES: &[Drive] = &[
     Drive {
         name: "sata-2010-bsd",
         summary: "the same disk and memory under FreeBSD 8: written behind, the disk's own cache counts as stable",
-        source: "as sata-2010, 8 MB of cache; vfs.write_behind joins up to 128 KiB of a file (vfs_cluster.c), hw.ata.wc=1 is the default (ata(4)), ext2fs sends no cache flushes, and bioq_disksort (subr_disk.c) sorts without joining; a command takes some 70 us on a controller that has one at a time; among how many writes the disk chooses is set from one cell, windows of 8 with 16 clients (13.71 MB/s)",
+        source: "as sata-2010; vfs.write_behind joins up to 128 KiB of a file (vfs_cluster.c), hw.ata.wc=1 is the default (ata(4)), ext2fs sends no cache flushes, and bioq_disksort (subr_disk.c) sorts without joining; a command takes some 70 us on a controller that has one at a time; of 2 GiB 13,771 buffers, a quarter and 20 of which may be changed before they are written, a block of 4 KiB each (nbuf and hidirtybuffers in vfs_bio.c of FreeBSD 8), and 1 MiB is on its way at most (hirunningspace there)",
         request: 128 << 10,
         together: 128 << 10,
         stable: Stable::Taken,
         command: 70_000,
-        depth: 28,
+        waiting: 3_462 * (4 << 10),
+        depth: u64::MAX,
+        running: 1 << 20,
         ..SATA_2010
     },
     Drive {
         name: "note-2008-bsd",
         summary: "2.5 inch disk of 5,400 rpm in a notebook with one core of 1.7 GHz and 1.25 GiB, under FreeBSD 8",
-        source: "S4's notebook; its disk is not named: data sheet of the Hitachi Travelstar 5K120 (2006), 11 ms average seek, 8 MB of cache, some 50 MB/s at most; the host as sata-2010-bsd, a processor half as fast",
+        source: "S4's notebook; its disk is not named: data sheet of the Hitachi Travelstar 5K120 (2006), 11 ms average seek, some 50 MB/s at most; the host as sata-2010-bsd, a processor half as fast, 8,856 buffers by the same rule",
         medium: Medium::Disk(Platters {
             rpm: 5_400,
             seek: [1_500_000, 11 * MS, 20 * MS],
@@ -173,12 +175,13 @@ pub(crate) const DRIVES: &[Drive] = &[
         call: 6_000,
         page: 3_000,
         cache: 640 << 20,
-        waiting: 80 << 20,
+        waiting: 2_234 * (4 << 10),
         request: 128 << 10,
         together: 128 << 10,
         stable: Stable::Taken,
         command: 70_000,
-        depth: 28,
+        depth: u64::MAX,
+        running: 1 << 20,
         ..SATA_2010
     },
     Drive {

@@ -18,7 +18,7 @@ mod size;
 mod trial;
 mod writers;
 
-pub(crate) use size::{Baseline, sizes};
+pub(crate) use size::{Baseline, HIGH, LOW, sizes};
 pub(crate) use trial::cells;
 
 use crate::jobs::Job;

@@ -104,7 +104,7 @@ const MACHINES: [Machine; 2] = [
         dbench: &[
             (
                 1,
-                96,
+                32,
                 &[
                     (49.95, 2.39),
                     (90.57, 0.87),
@@ -117,7 +117,7 @@ const MACHINES: [Machine; 2] = [
             ),
             (
                 4,
-                48,
+                16,
                 &[
                     (24.13, 1.87),
                     (30.22, 0.71),
@@ -130,7 +130,7 @@ const MACHINES: [Machine; 2] = [
             ),
             (
                 8,
-                24,
+                8,
                 &[
                     (14.72, 0.42),
                     (20.70, 0.91),
@@ -143,7 +143,7 @@ const MACHINES: [Machine; 2] = [
             ),
             (
                 16,
-                12,
+                4,
                 &[
                     (10.63, 0.31),
                     (13.71, 0.60),
@@ -180,11 +180,11 @@ const MACHINES: [Machine; 2] = [
         gib: 74,
         runs: [1, 1],
         dbench: &[
-            (1, 96, &[mean_of(33.92), mean_of(38.20), mean_of(61.16)]),
-            (2, 64, &[mean_of(22.98), mean_of(22.83), mean_of(40.44)]),
-            (4, 48, &[mean_of(14.36), mean_of(15.14), mean_of(16.93)]),
-            (8, 24, &[mean_of(9.42), mean_of(10.90), mean_of(12.02)]),
-            (16, 12, &[mean_of(6.44), mean_of(7.42), mean_of(7.54)]),
+            (1, 32, &[mean_of(33.92), mean_of(38.20), mean_of(61.16)]),
+            (2, 21, &[mean_of(22.98), mean_of(22.83), mean_of(40.44)]),
+            (4, 16, &[mean_of(14.36), mean_of(15.14), mean_of(16.93)]),
+            (8, 8, &[mean_of(9.42), mean_of(10.90), mean_of(12.02)]),
+            (16, 4, &[mean_of(6.44), mean_of(7.42), mean_of(7.54)]),
         ],
         writes: &[mean_of(6.67), mean_of(7.33), mean_of(7.67)],
         reads: &[mean_of(70_437.0), mean_of(105_083.0), mean_of(96_844.0)],

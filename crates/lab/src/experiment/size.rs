@@ -19,8 +19,8 @@ pub(crate) enum Baseline {
 }
 
 /// A figure's name and these give the lowest and the highest that was published of it.
-pub(super) const LOW: &str = " low";
-pub(super) const HIGH: &str = " high";
+pub(crate) const LOW: &str = " low";
+pub(crate) const HIGH: &str = " high";
 
 /// Ratios that differ by no more are the same effect.
 const REPRODUCED: f64 = 1.25;

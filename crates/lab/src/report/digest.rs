@@ -2,6 +2,7 @@
 //! and cells in the order of their jobs: it does not depend on which ended first.
 //! What a later run of the command repeats takes the place of what an earlier one said.
 
+use crate::experiment::{HIGH, LOW};
 use crate::results::{Aging, Cell, Criteria, Curve, Record, Session, Size, Skipped, Verdict};
 use std::collections::BTreeSet;
 
@@ -52,6 +53,8 @@ pub(crate) struct Figure {
 pub(crate) struct Column {
     runs: Vec<Value>,
     pub(crate) published: Option<f64>,
+    /// The lowest and the highest that were published.
+    pub(crate) bounds: [Option<f64>; 2],
 }
 
 #[derive(Clone, Debug)]
@@ -190,8 +193,12 @@ impl Digest {
             runs.push(Value { session, seed: cell.seed, value });
         }
         for (name, value) in cell.published.0 {
+            let ends = [LOW, HIGH].iter().zip(0..);
+            let bound = ends.filter_map(|(end, at)| Some((name.strip_suffix(end)?.to_string(), at))).next();
+            let (name, at) = bound.map_or((name, None), |(name, at)| (name, Some(at)));
             let name = case.counterpart(name);
-            case.column(&name, column).published = Some(value);
+            let column = case.column(&name, column);
+            *at.map_or(&mut column.published, |at: usize| &mut column.bounds[at]) = Some(value);
         }
     }
 
@@ -291,7 +298,9 @@ mod tests {
             system: system.into(),
             seed,
             figures: [("model_seconds", value)].into_iter().collect(),
-            published: [("seconds", 252.0)].into_iter().collect(),
+            published: [("seconds", 252.0), ("seconds low", 240.0), ("seconds high", 260.0)]
+                .into_iter()
+                .collect(),
             ..Cell::default()
         })
     }
@@ -357,7 +366,8 @@ mod tests {
         assert_eq!(names, ["S0 dbench", "S2 ports tree", "age"]);
         let table = &digest.tables[1];
         assert_eq!((table.systems.len(), table.cases[0].figures.len()), (2, 1));
-        assert_eq!(table.cases[0].figures[0].columns[1].published, Some(252.0));
+        let column = &table.cases[0].figures[0].columns[1];
+        assert_eq!((column.published, column.bounds), (Some(252.0), [Some(240.0), Some(260.0)]));
         assert!(table.has_peers(&digest.systems) && !digest.tables[0].has_peers(&digest.systems));
     }
 }

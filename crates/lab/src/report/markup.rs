@@ -273,7 +273,11 @@ impl Text {
         let mut row = "<tr class=\"published\"><th class=\"name\" scope=\"row\">published</th>".to_string();
         for (column, system) in figure.columns.iter().zip(&table.systems) {
             let text = column.published.map(grouped).unwrap_or_default();
-            let _ = write!(row, "<td data-s=\"{system}\">{text}</td>");
+            let bounds = match column.bounds.map(|bound| bound.map(grouped)) {
+                [Some(low), Some(high)] => format!("<br><small>{low} to {high}</small>"),
+                _ => String::new(),
+            };
+            let _ = write!(row, "<td data-s=\"{system}\">{text}{bounds}</td>");
         }
         self.put(&(row + "</tr>"));
     }

@@ -226,6 +226,12 @@ pub fn room(leaf: &[u8]) -> Option<usize> {
     (0..RECORDS_PER_BLOCK).map(offset_of).find(|at| leaf.len() >= QUOTA_BLOCK && record(leaf, *at).is_none())
 }
 
+/// The records that a leaf has, whatever it says.
+#[must_use]
+pub fn count(leaf: &[u8]) -> usize {
+    (0..RECORDS_PER_BLOCK).filter(|at| record(leaf, offset_of(*at)).is_some()).count()
+}
+
 /// The record at an offset in a leaf; `None` where there is none.
 #[must_use]
 pub fn record(leaf: &[u8], offset: usize) -> Option<Record> {

@@ -65,9 +65,9 @@ fn least(before: &Before, needed: u64) -> Result<u64> {
         let used = |raw: &RawGroupDescriptor| raw.free_inodes() < old.inodes_per_group;
         first = before.descriptors.iter().rposition(used).map_or(1, |last| last as u64 + 1);
     }
-    for groups in first..u64::from(old.groups) {
+    for groups in first..=u64::from(old.groups) {
         let start = u64::from(old.first_data_block) + (groups - 1) * u64::from(old.blocks_per_group);
-        let end = start + u64::from(old.blocks_per_group);
+        let end = (start + u64::from(old.blocks_per_group)).min(old.blocks);
         let Ok(Shape { geometry, .. }) = shape::of(&before.raw, end, Tail::Any) else { continue };
         let places = places::plan(before, &geometry)?;
         let homeless: u64 =

@@ -14,7 +14,7 @@ use line::Call;
 
 pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {
     let clients = scale.number("clients", 8, 2)?;
-    let rounds = scale.number("rounds", 12, 2)?;
+    let rounds = scale.number("rounds", 4, 2)?;
     let sync = scale.number("fsync", 0, 0)? != 0;
     let text = match scale.settings.get("load") {
         Some(path) => std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?,
