@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use platfs::device::{Device, Event, FileDevice, MemoryDevice, Recorder};
 use platfs::mkfs::{FsType, Options, Plan, parse_features};
 use platfs::ondisk::units::InodeNumber;
-use platfs::{Allocate, Attributes, Kind, NewInode, OpenOptions, Volume, WriteOptions};
+use platfs::{
+    Allocate, Attributes, DataMode, Kind, MapForm, NewInode, OpenOptions, State, Volume, WriteOptions,
+};
 use testkit::scratch::Scratch;
 use testkit::{fsck, tool};
 
@@ -196,4 +198,67 @@ fn far_more_than_the_log_holds_goes_through_it() {
         volume.close().unwrap();
         fsck::assert_clean(&image);
     }
+}
+
+/// The writes that were recorded, and how many flushes came before each.
+fn writes(recorder: &Recorder) -> Vec<(u64, Arc<[u8]>, usize)> {
+    let mut flushes = 0;
+    let mut writes = Vec::new();
+    for event in recorder.take() {
+        match event {
+            Event::Write { offset, data } => writes.push((offset, data, flushes)),
+            Event::Flush => flushes += 1,
+            Event::Mark(_) => {}
+        }
+    }
+    writes
+}
+
+/// A commit block of which only the first sector comes to the device is whole: behind it are zeros, not what the log held
+/// there before. e2fsck and Linux call a log corrupt whose last commit block has another checksum.
+#[test]
+fn where_a_commit_block_comes_are_zeros() {
+    let memory = Arc::new(MemoryDevice::new(16 << 20));
+    made(&*memory, FsType::Ext4, "", 1024, 1 << 20);
+    let mut contents = vec![0; 16 << 20];
+    memory.read_at(0, &mut contents).unwrap();
+    let recorder = Arc::new(Recorder::new(memory));
+    let volume = Volume::open(recorder.clone(), &writing()).unwrap();
+    let mut commits = 0;
+    for number in 0..200 {
+        volume.create(InodeNumber::ROOT, format!("file {number}").as_bytes(), &new(Kind::File)).unwrap();
+        volume.sync().unwrap();
+        for (offset, data, _) in writes(&recorder) {
+            let place = usize::try_from(offset).unwrap()..usize::try_from(offset).unwrap() + data.len();
+            if data.len() == 1024 && data[..8] == [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 2] {
+                assert!(contents[place.clone()].iter().all(|byte| *byte == 0), "commit {commits}");
+                commits += 1;
+            }
+            contents[place].copy_from_slice(&data);
+        }
+    }
+    assert_eq!(commits, 200, "the log of 1,024 blocks is used several times");
+    volume.close().unwrap();
+}
+
+/// Pointers can't say that blocks read as zeros. The zeros that are written for that come behind the commit by which
+/// those blocks read as zeros: before it a crash would show zeros beside bytes that are older.
+#[test]
+fn zeros_for_block_pointers_wait_for_the_commit() {
+    let memory = MemoryDevice::new(64 << 20);
+    made(&memory, FsType::Ext4, "", 4096, 8 << 20);
+    let recorder = Arc::new(Recorder::new(Arc::new(memory)));
+    let volume = Volume::open(recorder.clone(), &writing().data(DataMode::Journal)).unwrap();
+    let file = volume.create(InodeNumber::ROOT, b"file", &new(Kind::File)).unwrap();
+    volume.write_at(file, 0, &[7; 8 * 4096], WriteOptions::default()).unwrap();
+    volume.sync().unwrap();
+    let first = volume.map(file).unwrap().next().unwrap().unwrap();
+    let State::Mapped(start) = first.state else { panic!("{first:?}") };
+    drop(writes(&recorder));
+    volume.allocate(file, Allocate::ZeroRangeKeepSize, 4096, 2 * 4096).unwrap();
+    volume.inode(file).convert_map(MapForm::Pointers).unwrap();
+    let place = (start.0 + 1) * 4096;
+    let zeroed = writes(&recorder).into_iter().find(|(offset, ..)| *offset == place).unwrap();
+    assert!(zeroed.1.iter().all(|byte| *byte == 0) && zeroed.2 >= 2, "{} flushes before it", zeroed.2);
+    volume.close().unwrap();
 }

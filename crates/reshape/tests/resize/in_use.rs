@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use platfs::device::{Event, Recorder};
 use platfs::{Attributes, InodeNumber, Kind, NewInode, OpenOptions, Volume, WriteOptions};
-use platfs_reshape::resize::{grow_in_use, size_in_use};
+use platfs_reshape::resize::{grow_in_use, shrink_in_use, size_in_use};
 
+use super::shrinking::Patient;
 use super::*;
 
 const PLACE: &[u8] = b"growing";
@@ -204,5 +205,58 @@ fn a_growth_too_large_for_the_journal_is_made_in_steps() {
     let after = grow_in_use(&volume, size, 30 * MIB).unwrap();
     assert_eq!(after.blocks, size >> 10);
     volume.close().unwrap();
+    fsck::assert_clean(&image);
+}
+
+/// What was written to a byte of the device: between how many flushes, and 4 bytes of it.
+fn written_at(events: &[Event], place: u64) -> Vec<(usize, u32)> {
+    let (mut flushes, mut found) = (0, Vec::new());
+    for event in events {
+        match event {
+            Event::Write { offset, data } => {
+                let inside = place.checked_sub(*offset).and_then(|inside| usize::try_from(inside).ok());
+                let bytes = inside.and_then(|inside| data.get(inside..)?.first_chunk());
+                found.extend(bytes.map(|bytes| (flushes, u32::from_le_bytes(*bytes))));
+            }
+            Event::Flush => flushes += 1,
+            Event::Mark(_) => {}
+        }
+    }
+    found
+}
+
+/// Linux and e2fsck look at the superblock and the descriptors before they replay: it must never count groups that have
+/// none.
+#[test]
+fn descriptors_come_before_a_superblock_that_counts_more_groups_and_after_one_that_counts_fewer() {
+    const BLOCKS: u64 = 1024 + 4;
+    const DESCRIPTORS: u64 = 2048;
+    if !tool::have_tools("resize", &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new("resize-in-use-superblock");
+    let image = volume(&scratch, "ext4", &["-t", "ext4", "-b", "1024", "-J", "size=1"], 30 * MIB);
+    for (size, is_larger) in [(80 * MIB, true), (30 * MIB, false)] {
+        let recorder = Arc::new(Recorder::new(longer(&image, 80 * MIB)));
+        let volume = opened(Arc::clone(&recorder) as Arc<dyn Device>).unwrap();
+        let after = match is_larger {
+            true => grow_in_use(&volume, size, 30 * MIB).unwrap(),
+            false => shrink_in_use(&volume, size, &Patient).unwrap().0,
+        };
+        volume.close().unwrap();
+        let events = recorder.take();
+        let is_counted = |(_, blocks): &(usize, u32)| u64::from(*blocks) == after.blocks;
+        let (counted, _) = written_at(&events, BLOCKS).into_iter().find(is_counted).unwrap();
+        let descriptors = written_at(&events, DESCRIPTORS);
+        let is_ordered = descriptors.iter().any(|(flushes, _)| match is_larger {
+            true => *flushes < counted,
+            false => *flushes > counted,
+        });
+        let beside = descriptors.iter().any(|(flushes, _)| *flushes == counted);
+        assert!(
+            is_ordered && !beside,
+            "{size}: superblock behind {counted} flushes, descriptors {descriptors:?}"
+        );
+    }
     fsck::assert_clean(&image);
 }

@@ -421,6 +421,10 @@ impl<'v> Mover<'v> {
         // What is allocated behind the end of the file is given up: written, it would have no size.
         let end = self.volume.format.blocks_for(node.size());
         let (inside, behind): (Vec<Extent>, Vec<Extent>) = split_at(&unwritten, end);
+        if self.volume.order.journals_data() && !inside.is_empty() {
+            // That they read as zeros may not be stable: a crash must not find zeros and bytes of before.
+            self.volume.syncing().commit()?;
+        }
         let zeros = inside.iter().map(|extent| Carry { from: None, to: extent.start, count: extent.count });
         self.carry(&zeros.collect::<Vec<_>>(), &|_| {})?;
         change(self.volume, |tx: &mut Tx<'v>| {

@@ -4,10 +4,11 @@
 //! (I24), and the order of all this with flushes (I22). Excludes: what belongs to a transaction (`sync`), and how large one
 //! may become before it must be committed (`super`).
 //!
-//! The order of a commit (I22): revocations, descriptors and copies; flush, which also makes stable the data that
-//! was written before; the commit block; flush. Of a checkpoint: the blocks to their places; flush; the new
-//! beginning of the log; flush. Nothing is overwritten in the log before the latter.
+//! The order of a commit (I22): revocations, descriptors, copies, and zeros where the commit block will be; flush, which
+//! also makes stable the data that was written before; the commit block; flush. Of a checkpoint: the blocks to their
+//! places; flush; the new beginning of the log; flush. Nothing is overwritten in the log before the latter.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -306,6 +307,9 @@ impl LogWriter {
                 gathered.put(self.step()?, copy)?;
             }
         }
+        // Linux and e2fsck call a log corrupt whose last commit block was torn and ends in older bytes.
+        block.fill(0);
+        gathered.put(self.log.offset(self.head)?, &block)?;
         gathered.write()
     }
 
@@ -371,15 +375,35 @@ impl LogWriter {
         Ok(())
     }
 
+    /// Of a volume that gets another size, the superblock and the descriptors never count more groups than have
+    /// descriptors: Linux and e2fsck look at them before they replay.
     fn write_waiting(&mut self) -> Result<()> {
+        let superblock = SUPERBLOCK_OFFSET >> self.block_size.log2();
+        let is_it = |block: u64| block == superblock;
+        match self.committed.blocks_count().cmp(&self.placed.blocks_count()) {
+            Ordering::Equal => self.write_those(|_| true)?,
+            Ordering::Greater => {
+                self.write_those(|block| !is_it(block))?;
+                self.flush()?;
+                self.write_those(is_it)?;
+            }
+            Ordering::Less => {
+                self.write_those(is_it)?;
+                self.flush()?;
+                self.write_those(|block| !is_it(block))?;
+            }
+        }
+        self.placed = self.committed;
+        Ok(())
+    }
+
+    fn write_those(&self, is_meant: impl Fn(u64) -> bool) -> Result<()> {
         let mut gathered = Gathered::new(&**self.cache.device());
-        for (block, waiting) in &self.waiting {
+        for (block, waiting) in self.waiting.iter().filter(|(block, _)| is_meant(**block)) {
             let sealed = self.cache.sealed(*block, waiting.role, &waiting.bytes);
             gathered.put(block << self.block_size.log2(), &sealed)?;
         }
-        gathered.write()?;
-        self.placed = self.committed;
-        Ok(())
+        gathered.write()
     }
 
     fn note_empty(&mut self) {
