@@ -62,13 +62,13 @@ fn what_is_dropped_is_read_again_while_others_allocate_and_free() {
         ended.store(true, Ordering::Relaxed);
         syncing.join().unwrap();
     });
-    // Alone it goes on with what was dropped.
-    (10..14).for_each(|thread| {
+    // Alone it goes on with what was dropped. How much that is beside others is left to chance.
+    (10..58).for_each(|thread| {
         churn(&volume, thread, 20);
         volume.sync().unwrap();
     });
-    let statistics = volume.space().statistics().unwrap();
-    assert!(statistics.get(Counter::BitmapsEvicted) > 10, "{}", statistics.get(Counter::BitmapsEvicted));
+    let evicted = volume.space().statistics().unwrap().get(Counter::BitmapsEvicted);
+    assert!(evicted > 10, "{evicted}");
     volume.close().unwrap();
     let mut issues = Issues::default();
     check(device, &check::Options::default(), &mut issues).unwrap();
