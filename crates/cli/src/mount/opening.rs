@@ -168,7 +168,7 @@ fn of_placement(volume: &Volume, options: &MountOptions) -> Vec<String> {
 fn of_quota(volume: &Volume) -> Vec<String> {
     let mended = volume.quota().mended();
     let words = mended.into_iter().map(|(kind, problem)| {
-        format!("the quota file of {kind}s was damaged ({problem}): made again, with the limits that could be read")
+        format!("the quota file of {kind}s was damaged ({problem}): it is made again where there is room, with the limits that can be read")
     });
     words.collect()
 }

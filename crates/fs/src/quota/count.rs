@@ -98,6 +98,16 @@ pub(super) struct Count<'v> {
 }
 
 impl<'v> Count<'v> {
+    /// What the ids of one kind use, as [`Count::of_all`] counts it.
+    pub(super) fn of_kind(volume: &Volume, view: View<'v>, kind: QuotaKind) -> Result<UsageTable> {
+        let [user, group, project] = Self::of_all(volume, view)?;
+        Ok(match kind {
+            QuotaKind::User => user,
+            QuotaKind::Group => group,
+            QuotaKind::Project => project,
+        })
+    }
+
     /// The root directory and all inodes that are not reserved count, but not the quota files and the orphan file.
     pub(super) fn of_all(volume: &Volume, view: View<'v>) -> Result<[UsageTable; 3]> {
         let superblock = &volume.superblock();

@@ -116,17 +116,15 @@ impl Quota<'_> {
     fn replace(self, kind: QuotaKind, number: InodeNumber, old: &[u8]) -> Result<Renewed> {
         let contents = |table: &UsageTable| quota::salvaged(kind, old, table);
         let done = change(self.volume, |tx| {
-            let tables = Count::of_all(self.volume, tx.view())?;
-            let none = UsageTable::new();
-            tx.replace_file(kind, number, &contents(tables.get(kind as usize).unwrap_or(&none)))
+            let table = Count::of_kind(self.volume, tx.view(), kind)?;
+            tx.replace_file(kind, number, &contents(&table))
         });
         if !matches!(done, Err(Error::NoSpace)) {
             return done.map(|()| Renewed::Done);
         }
         let is_done = change(self.volume, |tx| {
-            let tables = Count::of_all(self.volume, tx.view())?;
-            let none = UsageTable::new();
-            tx.rewrite_file(kind, number, &contents(tables.get(kind as usize).unwrap_or(&none)))
+            let table = Count::of_kind(self.volume, tx.view(), kind)?;
+            tx.rewrite_file(kind, number, &contents(&table))
         })?;
         Ok(if is_done { Renewed::Done } else { Renewed::NoRoom })
     }
@@ -134,10 +132,8 @@ impl Quota<'_> {
     /// Makes a file that the superblock names and that is not there.
     fn make_again(self, kind: QuotaKind) -> Result<Renewed> {
         change(self.volume, |tx| {
-            let tables = Count::of_all(self.volume, tx.view())?;
-            let none = UsageTable::new();
-            let contents = quota::encode(kind, tables.get(kind as usize).unwrap_or(&none));
-            let number = tx.make_file(kind, &contents)?;
+            let table = Count::of_kind(self.volume, tx.view(), kind)?;
+            let number = tx.make_file(kind, &quota::encode(kind, &table))?;
             tx.name_file(kind, Some(number));
             Ok(())
         })?;

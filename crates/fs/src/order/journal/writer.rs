@@ -6,7 +6,8 @@
 //!
 //! The order of a commit (I22): revocations, descriptors, copies, and zeros where the commit block will be; flush, which
 //! also makes stable the data that was written before; the commit block; flush. Of a checkpoint: the blocks to their
-//! places; flush; the new beginning of the log; flush. Nothing is overwritten in the log before the latter.
+//! places, with a flush between the superblock and the others where the volume has another size; flush; the new beginning
+//! of the log; flush. Nothing is overwritten in the log before the latter.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -375,8 +376,8 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Of a volume that gets another size, the superblock and the descriptors never count more groups than have
-    /// descriptors: Linux and e2fsck look at them before they replay.
+    /// Brings all that is committed to its place. Where the size of the volume changes, the superblock never counts a group
+    /// that has no descriptor there: Linux and e2fsck look at both before they replay.
     fn write_waiting(&mut self) -> Result<()> {
         let superblock = SUPERBLOCK_OFFSET >> self.block_size.log2();
         let is_it = |block: u64| block == superblock;

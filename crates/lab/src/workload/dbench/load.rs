@@ -84,7 +84,7 @@ fn kept(program: &str, number: u64) -> String {
     format!(r"\work\{program}\KEPT{number}.DAT")
 }
 
-/// The share of `all` that a turn of so many has.
+/// How much of `all` is done in a turn, where it is spread evenly over `turns` of them; turns are counted from 0.
 fn share(all: u64, turn: u64, turns: u64) -> u64 {
     all * (turn + 1) / turns - all * turn / turns
 }
