@@ -255,6 +255,7 @@ impl Model {
 
     fn allocate(&mut self, request: Request) {
         let mut request = request;
+        let claims = self.complete && self.claims();
         let grant = loop {
             match self.engine.allocate(&request) {
                 Err(Refusal::NeedBitmap(group)) => {
@@ -276,11 +277,8 @@ impl Model {
             *flag = true;
         }
         let tight = self.engine.free_clusters() < self.engine.layout().clusters / 3;
-        if run.count < request.want && self.complete && !tight {
-            if self.claims() {
-                self.held.push(grant);
-                return;
-            }
+        // A window may have been in the way: also the file's own, which is given up with this grant.
+        if run.count < request.want && self.complete && !tight && !claims && !self.claims() {
             // Put it back for a moment: the known space must not have held the whole.
             self.flags[Self::range(run)].fill(false);
             let fits = Self::place(&self.unusable(), request.want);
@@ -448,6 +446,12 @@ proptest! {
             exercise(layout(cpg, groups, last), row.kind, seed, 200);
         }
     }
+}
+
+/// A request that leaves the file's window, where only the window's place would hold all of it.
+#[test]
+fn a_file_in_the_way_of_itself_is_split() {
+    exercise(layout(8_192, 3, 8_163), BlockPolicyKind::Lease, 5_016_328_092_283_475_448, 200);
 }
 
 #[test]
