@@ -20,6 +20,7 @@ use crate::stats::{Counter, Counters, Stats};
 use crate::strays::Strays;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{SLOTS, slot, yield_now};
+use crate::timing::{Clock, LockKind, LockTimes};
 use crate::view::View;
 use ondisk::units::{Cluster, ClusterRun, Group};
 use std::ops::Range;
@@ -385,6 +386,26 @@ impl Engine {
         self.shared.counters.take_scans()
     }
 
+    /// From now on, measures how long threads wait for locks and hold them. Costs three looks at the clock for each lock;
+    /// without it no clock is read.
+    pub fn time_locks(&self, clock: Clock) {
+        let Counters { groups, marks, others, .. } = &self.shared.counters;
+        for timer in [groups, marks, others, self.shared.map.timer()] {
+            timer.start(clock);
+        }
+    }
+
+    /// What locks took since [`Engine::time_locks`].
+    #[must_use]
+    pub fn lock_times(&self, kind: LockKind) -> LockTimes {
+        match kind {
+            LockKind::Groups => self.shared.counters.groups.times(),
+            LockKind::Marks => self.shared.counters.marks.times(),
+            LockKind::Policy => self.shared.counters.others.times(),
+            LockKind::Index => self.shared.map.timer().times(),
+        }
+    }
+
     /// The counters so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -447,7 +468,10 @@ impl Shared {
             match self.take(&choice) {
                 Ok(()) => return Ok(self.granted(request, &choice)),
                 // Dropped since it was chosen, or chosen by what the policy remembers of it.
-                Err(Denial::NeedBitmap(group)) => return Err(Refusal::NeedBitmap(group)),
+                Err(Denial::NeedBitmap(group)) => {
+                    self.policy.lost(&self.view(), &choice);
+                    return Err(Refusal::NeedBitmap(group));
+                }
                 Err(_) => {
                     self.counters.add(Counter::Lost, 1);
                     self.policy.lost(&self.view(), &choice);

@@ -52,6 +52,7 @@ pub mod residency;
 pub mod stats;
 mod strays;
 mod sync;
+mod timing;
 pub mod trace;
 mod view;
 
@@ -65,4 +66,5 @@ pub use policy::BlockPolicyKind;
 pub use promise::Promise;
 pub use request::{Contradiction, Denial, Kind, Refusal, Request};
 pub use stats::{Counter, Criterion, CriterionStats, Stats};
+pub use timing::{Clock, LockKind, LockTimes};
 pub use view::View;

@@ -2,6 +2,7 @@
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Apart, Mutex, SLOTS, lock, slot};
+use crate::timing::Timer;
 use ondisk::units::Group;
 
 macro_rules! counters {
@@ -133,6 +134,10 @@ pub struct CriterionStats {
 pub(crate) struct Counters {
     slots: Box<[Apart<Slot>]>,
     scans: Scans,
+    /// Measure the locks of a policy.
+    pub(crate) groups: Timer,
+    pub(crate) marks: Timer,
+    pub(crate) others: Timer,
 }
 
 /// Where free runs were looked at, search by search: only while someone wants to know.
@@ -158,7 +163,9 @@ impl Default for Slot {
 
 impl Default for Counters {
     fn default() -> Self {
-        Counters { slots: (0..SLOTS).map(|_| Apart::default()).collect(), scans: Scans::default() }
+        let slots = (0..SLOTS).map(|_| Apart::default()).collect();
+        let (groups, marks, others) = Default::default();
+        Counters { slots, scans: Scans::default(), groups, marks, others }
     }
 }
 

@@ -60,3 +60,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>, busy: impl FnOnce()) -> MutexGuard<'_, T
         }
     }
 }
+
+/// Locks, unless another thread holds the lock at this moment.
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}

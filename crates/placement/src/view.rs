@@ -8,6 +8,8 @@ use crate::index::region::{CHUNK, Lengths};
 use crate::layout::Layout;
 use crate::request::{Refusal, Request};
 use crate::stats::{Counter, Counters, Criterion, CriterionStats};
+use crate::sync::Mutex;
+use crate::timing::Timed;
 use ondisk::units::{Cluster, ClusterRun, Group};
 
 /// A read-only view of an engine's free space.
@@ -28,6 +30,26 @@ impl View<'_> {
     /// Notes how many free runs were looked at while the lock of a group was held, for [`crate::Engine::take_scans`].
     pub fn note_scan(&self, group: Group, runs: u64) {
         self.counters.scanned(Some(group), runs);
+    }
+
+    /// Locks a group of the policy's, to look for free runs.
+    pub(crate) fn lock_group<'a, T>(&'a self, mutex: &'a Mutex<T>) -> Timed<'a, T> {
+        self.counters.groups.lock(mutex, || self.note(Counter::LockWaits, 1))
+    }
+
+    /// The same, if no other thread holds it at this moment.
+    pub(crate) fn try_lock_group<'a, T>(&'a self, mutex: &'a Mutex<T>) -> Option<Timed<'a, T>> {
+        self.counters.groups.try_lock(mutex)
+    }
+
+    /// Locks a group of the policy's, to mark a run.
+    pub(crate) fn lock_mark<'a, T>(&'a self, mutex: &'a Mutex<T>) -> Timed<'a, T> {
+        self.counters.marks.lock(mutex, || self.note(Counter::LockWaits, 1))
+    }
+
+    /// Locks something else that the policy remembers.
+    pub(crate) fn lock<'a, T>(&'a self, mutex: &'a Mutex<T>) -> Timed<'a, T> {
+        self.counters.others.lock(mutex, || self.note(Counter::LockWaits, 1))
     }
 
     fn scanned(&self, scan: Scan) {

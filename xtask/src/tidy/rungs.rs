@@ -80,6 +80,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             view
             index promise trace
             events kept layout stats strays
+            timing
             request sync
         ",
         knots: &[],

@@ -9,6 +9,7 @@ mod best;
 mod cost;
 mod criteria;
 mod index;
+mod locks;
 mod s0;
 mod s1;
 mod s2;
@@ -66,6 +67,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     writers::WINDOWS,
     writers::APPENDERS,
     cost::THREADS,
+    locks::GROUP_LOCKS,
     criteria::CRITERIA,
     index::INDEX_COST,
     age::AGE,

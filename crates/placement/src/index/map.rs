@@ -17,6 +17,7 @@ use super::tally::Tally;
 use crate::layout::{Grid, Layout, REGION};
 use crate::request::Denial;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::timing::Timer;
 use ondisk::units::{Cluster, ClusterRun, Group};
 
 /// All classes.
@@ -104,6 +105,11 @@ impl FreeMap {
     /// Times a thread waited for the lock of a region.
     pub(crate) fn waits(&self) -> u64 {
         self.store.waits()
+    }
+
+    /// Measures the locks of regions.
+    pub(crate) fn timer(&self) -> &Timer {
+        &self.store.timer
     }
 
     pub(crate) fn group_free(&self, group: Group) -> u32 {

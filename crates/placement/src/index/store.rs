@@ -9,8 +9,9 @@
 use super::region::{RunMap, Span};
 use super::sparse::{Sparse, bytes_of};
 use super::state::{Look, State};
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::{self, Mutex, MutexGuard};
+use crate::timing::{Timed, Timer};
 use std::ops::Range;
 
 /// Locks of a large volume.
@@ -55,6 +56,7 @@ pub(super) struct Store {
     clock: AtomicU32,
     /// Times a lock was held by another thread.
     waits: AtomicU64,
+    pub(super) timer: Timer,
 }
 
 impl Store {
@@ -68,6 +70,7 @@ impl Store {
             bitmap_bytes: AtomicU64::new(0),
             clock: AtomicU32::new(0),
             waits: AtomicU64::new(0),
+            timer: Timer::default(),
         }
     }
 
@@ -88,7 +91,7 @@ impl Store {
     }
 
     /// One stripe after the other, locked.
-    pub(super) fn stripes(&self) -> impl Iterator<Item = MutexGuard<'_, Vec<Warm>>> {
+    pub(super) fn stripes(&self) -> impl Iterator<Item = Timed<'_, Vec<Warm>>> {
         self.stripes.iter().map(|stripe| self.hold(stripe))
     }
 
@@ -121,8 +124,8 @@ impl Store {
         self.leaves.make(region / 64)?.edges.get((region % 64) as usize)
     }
 
-    fn hold<'a>(&'a self, stripe: &'a Stripe) -> MutexGuard<'a, Vec<Warm>> {
-        sync::lock(&stripe.0, || {
+    fn hold<'a>(&'a self, stripe: &'a Stripe) -> Timed<'a, Vec<Warm>> {
+        self.timer.lock(&stripe.0, || {
             self.waits.fetch_add(1, Ordering::Relaxed);
         })
     }
@@ -165,7 +168,7 @@ impl Store {
 /// One region, locked.
 pub(super) struct Locked<'a> {
     store: &'a Store,
-    stripe: MutexGuard<'a, Vec<Warm>>,
+    stripe: Timed<'a, Vec<Warm>>,
     state: &'a AtomicU32,
     region: u32,
 }
@@ -183,7 +186,7 @@ impl Locked<'_> {
 /// The regions of a group, locked.
 pub(super) struct LockedGroup<'a> {
     store: &'a Store,
-    held: Vec<(usize, MutexGuard<'a, Vec<Warm>>)>,
+    held: Vec<(usize, Timed<'a, Vec<Warm>>)>,
     pub(super) regions: Range<u32>,
 }
 

@@ -169,7 +169,7 @@ impl BlockPolicy for Lease {
             if let Some(choice) = self.windows.choose(view, request, below)? {
                 return Ok(choice);
             }
-        } else if let Some(choice) = self.windows.rest(request) {
+        } else if let Some(choice) = self.windows.rest(view, request) {
             return Ok(choice);
         }
         match self.nearby(view, request)? {
@@ -182,10 +182,10 @@ impl BlockPolicy for Lease {
         self.windows.taken(view, request, choice)
     }
 
-    fn event(&self, _view: &View<'_>, event: Event) -> Vec<ClusterRun> {
+    fn event(&self, view: &View<'_>, event: Event) -> Vec<ClusterRun> {
         match event {
-            Event::Closed(owner) => self.windows.closed(owner),
-            Event::Truncated(owner) => self.windows.give_up(owner),
+            Event::Closed(owner) => self.windows.closed(view, owner),
+            Event::Truncated(owner) => self.windows.give_up(view, owner),
             Event::Pressure => self.windows.give_up_all(),
         }
     }

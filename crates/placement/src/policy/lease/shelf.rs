@@ -7,7 +7,8 @@
 
 use crate::request::Request;
 use crate::stats::Counter;
-use crate::sync::{Mutex, MutexGuard, PoisonError};
+use crate::sync::Mutex;
+use crate::timing::Timed;
 use crate::view::View;
 use ondisk::units::Cluster;
 use std::collections::BTreeMap;
@@ -35,14 +36,14 @@ impl Shelves {
         Shelves { width, shards: Default::default() }
     }
 
-    fn shard(&self, directory: u64) -> Option<MutexGuard<'_, BTreeMap<u64, Shelf>>> {
+    fn shard<'a>(&'a self, view: &'a View<'_>, directory: u64) -> Option<Timed<'a, BTreeMap<u64, Shelf>>> {
         let index = usize::try_from(directory).unwrap_or(0) % SHARDS;
-        Some(self.shards.get(index)?.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(view.lock(self.shards.get(index)?))
     }
 
     /// The next place on the directory's shelf. One that is used up, or whose place someone else took, is no more.
     pub(super) fn take(&self, view: &View<'_>, request: &Request) -> Option<Cluster> {
-        let mut shelves = self.shard(request.directory)?;
+        let mut shelves = self.shard(view, request.directory)?;
         let shelf = shelves.get_mut(&request.directory)?;
         let start = shelf.next;
         if shelf.left < request.want || view.reach(start, request.want) < request.want {
@@ -61,7 +62,7 @@ impl Shelves {
         if reach <= request.want.saturating_mul(2).saturating_add(8) {
             return;
         }
-        let Some(mut shelves) = self.shard(request.directory) else { return };
+        let Some(mut shelves) = self.shard(view, request.directory) else { return };
         if shelves.len() >= DIRECTORIES {
             shelves.clear();
         }

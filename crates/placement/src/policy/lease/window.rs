@@ -11,6 +11,7 @@ use super::super::{Choice, Source};
 use crate::request::{Refusal, Request};
 use crate::stats::Counter;
 use crate::sync::{Mutex, MutexGuard, PoisonError};
+use crate::timing::Timed;
 use crate::view::View;
 use ondisk::units::{Cluster, ClusterRun};
 use std::collections::BTreeMap;
@@ -101,9 +102,9 @@ impl Windows {
         Windows { sizes, shards: Default::default() }
     }
 
-    fn shard(&self, key: u64) -> Option<MutexGuard<'_, Table>> {
+    fn shard<'a>(&'a self, view: &'a View<'_>, key: u64) -> Option<Timed<'a, Table>> {
         let index = usize::try_from(key).unwrap_or(0) % SHARDS;
-        Some(self.shards.get(index)?.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(view.lock(self.shards.get(index)?))
     }
 
     fn all(&self) -> impl Iterator<Item = MutexGuard<'_, Table>> {
@@ -118,7 +119,7 @@ impl Windows {
         request: &Request,
         below: u32,
     ) -> Result<Option<Choice>, Refusal> {
-        if let Some(choice) = self.rest(request) {
+        if let Some(choice) = self.rest(view, request) {
             view.note(Counter::WindowHits, 1);
             return Ok(Some(choice));
         }
@@ -149,8 +150,8 @@ impl Windows {
     }
 
     /// Clusters of the file's window, if the request goes on there.
-    pub(super) fn rest(&self, request: &Request) -> Option<Choice> {
-        let mut table = self.shard(request.owner)?;
+    pub(super) fn rest(&self, view: &View<'_>, request: &Request) -> Option<Choice> {
+        let mut table = self.shard(view, request.owner)?;
         let window = table.windows.get_mut(&request.owner)?;
         let run = window.run;
         if run.count < request.min || run.count == 0 || !request.extends || run.start != request.goal {
@@ -167,8 +168,9 @@ impl Windows {
     /// free.
     fn size(&self, view: &View<'_>, request: &Request) -> u32 {
         let sizes = &self.sizes;
-        let last = self.shard(request.owner).and_then(|table| Some(table.windows.get(&request.owner)?.next));
-        let grown = |directory| self.shard(directory)?.grown.get(&directory).copied();
+        let last =
+            self.shard(view, request.owner).and_then(|table| Some(table.windows.get(&request.owner)?.next));
+        let grown = |directory| self.shard(view, directory)?.grown.get(&directory).copied();
         let part = |share| u32::try_from(view.free_clusters() / share).unwrap_or(sizes.largest);
         let size = if request.offset > 0 {
             last.unwrap_or(sizes.first).max(clusters(request)).max(sizes.first)
@@ -191,7 +193,7 @@ impl Windows {
             Source::Free if request.growing => 0,
             Source::Free | Source::Claimed => return Vec::new(),
         };
-        let Some(mut table) = self.shard(request.owner) else { return Vec::new() };
+        let Some(mut table) = self.shard(view, request.owner) else { return Vec::new() };
         let before = table.windows.get(&request.owner).copied();
         let window = Window {
             run: ClusterRun { start: Cluster(choice.run.end()), count: surplus },
@@ -207,11 +209,11 @@ impl Windows {
 
     /// Gives up the window of a file that is closed, and learns by how much it grew: more at once,
     /// less by and by.
-    pub(super) fn closed(&self, owner: u64) -> Vec<ClusterRun> {
-        let Some(window) = self.shard(owner).and_then(|mut table| table.windows.remove(&owner)) else {
+    pub(super) fn closed(&self, view: &View<'_>, owner: u64) -> Vec<ClusterRun> {
+        let Some(window) = self.shard(view, owner).and_then(|mut table| table.windows.remove(&owner)) else {
             return Vec::new();
         };
-        if let Some(mut table) = self.shard(window.directory) {
+        if let Some(mut table) = self.shard(view, window.directory) {
             if table.grown.len() >= DIRECTORIES {
                 table.grown.clear();
             }
@@ -222,8 +224,8 @@ impl Windows {
     }
 
     /// Gives up the window of a file that was cut.
-    pub(super) fn give_up(&self, owner: u64) -> Vec<ClusterRun> {
-        let window = self.shard(owner).and_then(|mut table| table.windows.remove(&owner));
+    pub(super) fn give_up(&self, view: &View<'_>, owner: u64) -> Vec<ClusterRun> {
+        let window = self.shard(view, owner).and_then(|mut table| table.windows.remove(&owner));
         window.map(|window| window.run).filter(|run| run.count > 0).into_iter().collect()
     }
 

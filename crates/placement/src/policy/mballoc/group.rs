@@ -108,11 +108,12 @@ impl Buddy {
         aligned.min((to - at).ilog2()).min(self.top)
     }
 
-    /// Marks `from..to` used or free. Parts that have that state already are left as they are.
-    pub(super) fn mark(&mut self, from: u32, to: u32, used: bool) {
+    /// Marks `from..to` used or free. Parts that have that state already are left as they are; false if all do.
+    pub(super) fn mark(&mut self, from: u32, to: u32, used: bool) -> bool {
         let to = to.min(self.size);
-        if from >= to {
-            return;
+        let same = if used { self.next_free(from) } else { self.next_used(from) };
+        if from >= to || same >= to {
+            return false;
         }
         // Everything from the run that touches the start to the one that touches the end changes.
         let low = self.run_start(from);
@@ -120,6 +121,7 @@ impl Buddy {
         self.account_all(low, high, false);
         fill(&mut self.words, from, to, used);
         self.account_all(low, high, true);
+        true
     }
 
     fn account_all(&mut self, low: u32, high: u32, appears: bool) {

@@ -6,13 +6,16 @@
 //! window has beyond the request becomes a preallocation, dropped when the file is closed or cut,
 //! or when space is short.
 //!
-//! Deviations: one lock for the whole policy, so no group is ever skipped as busy, and a choice is
-//! lost to another CPU only as the tunable `searchers` says; the part of a file before a request that continues it is taken to be
-//! allocated without holes; a group's
-//! bitmap is asked for when a thorough criterion reaches it, cheap ones skip it; no read-ahead of
-//! bitmaps; the runs that wait for a commit are kept by the engine.
+//! Groups have locks as in the kernel (`groups`): threads wait for each other where they look at the same group, and a
+//! choice is lost to another thread as there. Where one thread searches at a time, as in model time, the tunable
+//! `searchers` says how many would have lost.
+//!
+//! Deviations: one lock for all preallocations; the part of a file before a request that continues it is taken to be
+//! allocated without holes; a group's bitmap is asked for when a thorough criterion reaches it, cheap ones skip it; no
+//! read-ahead of bitmaps; the runs that wait for a commit are kept by the engine.
 
 mod group;
+mod groups;
 mod normalise;
 mod prealloc;
 mod search;
@@ -25,14 +28,14 @@ use super::{BlockPolicy, Choice, Event, Source};
 use crate::layout::Layout;
 use crate::request::{Kind, Refusal, Request};
 use crate::stats::Counter;
-use crate::sync::{Mutex, MutexGuard, PoisonError};
+use crate::sync::atomic::AtomicU32;
+use crate::sync::{Mutex, PoisonError};
 use crate::view::View;
-use group::Buddy;
+use groups::Groups;
 use normalise::{Goal, window};
-use ondisk::units::{Cluster, ClusterRun, Group};
+use ondisk::units::{Cluster, ClusterRun};
 use prealloc::Preallocations;
-use search::{Search, mean_key};
-use sets::Sets;
+use search::Search;
 use std::collections::BTreeMap;
 
 /// Remembered stream goals of 6.17 at most: one per CPU, and a quarter of the groups.
@@ -41,94 +44,19 @@ const STREAMS: u32 = 64;
 /// See the module.
 pub struct Mballoc {
     tunables: Tunables,
+    groups: Groups,
     state: Mutex<State>,
+    /// Searches still to lose the best run that one of their number took.
+    losers: AtomicU32,
 }
 
-/// All in-core state.
+/// In-core state but for that of groups.
 #[derive(Default)]
 struct State {
-    buddies: BTreeMap<u32, Buddy>,
-    orders: Sets,
-    means: Sets,
-    top: u32,
-    scanned_all: bool,
     preallocations: Preallocations,
     streams: BTreeMap<u32, u32>,
-    /// Searches still to lose the best run that one of their number took.
-    losers: u32,
     /// Windows of the choices that were made and not yet taken, by owner.
     pending: BTreeMap<u64, Goal>,
-}
-
-impl State {
-    /// The buddy cache of a group; `None` if the group does not exist.
-    fn load(&mut self, view: &View<'_>, group: u32) -> Result<Option<&Buddy>, Refusal> {
-        let size = view.layout().clusters_of(Group(group));
-        if size == 0 {
-            return Ok(None);
-        }
-        if self.buddies.contains_key(&group) {
-            // Counts outlive the bitmap, as the kernel's group info does; scanning needs it back.
-            if view.needs_bitmap(Group(group)) {
-                return Err(Refusal::NeedBitmap(Group(group)));
-            }
-        } else {
-            let words = view.group_words(Group(group)).ok_or(Refusal::NeedBitmap(Group(group)));
-            let words = match words {
-                Err(_) if view.group_free(Group(group)) == 0 => return Ok(None),
-                other => other?,
-            };
-            view.note(Counter::BuddiesGenerated, 1);
-            self.buddies.insert(group, Buddy::new(words, size, self.top));
-            self.sort(group);
-        }
-        Ok(self.buddies.get(&group))
-    }
-
-    fn sort(&mut self, group: u32) {
-        let Some(buddy) = self.buddies.get(&group) else { return };
-        let mean = (buddy.free > 0).then(|| mean_key(buddy.mean(), self.top));
-        let order = buddy.largest_order();
-        self.means.place(group, mean);
-        self.orders.place(group, order);
-    }
-
-    /// Drops the buddy cache of a group, which stays in its sets as it was until it is loaded.
-    fn forget(&mut self, group: u32) {
-        self.buddies.remove(&group);
-    }
-
-    fn mark(&mut self, layout: &Layout, run: ClusterRun, used: bool) {
-        let mut at = run.start;
-        while at.0 < run.end() {
-            let group = layout.group_of(at);
-            let base = layout.group_start(group).0;
-            let end = run.end().min(base + u64::from(layout.clusters_of(group)));
-            if end <= at.0 {
-                return;
-            }
-            if let Some(buddy) = self.buddies.get_mut(&group.0) {
-                let inside = |cluster: u64| u32::try_from(cluster - base).unwrap_or(u32::MAX);
-                buddy.mark(inside(at.0), inside(end), used);
-                self.sort(group.0);
-            }
-            at = Cluster(end);
-        }
-    }
-
-    /// Indexes every group that is known, once: the sets must hold all of them.
-    fn prepare(&mut self, view: &View<'_>) {
-        if self.scanned_all {
-            return;
-        }
-        let layout = view.layout();
-        self.top = layout.clusters_per_group.checked_ilog2().unwrap_or(0).saturating_sub(2).clamp(1, 17);
-        self.scanned_all = true;
-        for group in 0..layout.groups {
-            // Groups that are not loaded are added when a thorough criterion asks for them.
-            let _ = self.load(view, group);
-        }
-    }
 }
 
 /// How a request is served.
@@ -146,11 +74,7 @@ impl Mballoc {
     /// A policy with these tunables.
     #[must_use]
     pub fn new(tunables: Tunables) -> Self {
-        Mballoc { tunables, state: Mutex::default() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Mballoc { tunables, groups: Groups::default(), state: Mutex::default(), losers: AtomicU32::new(0) }
     }
 
     fn mode(&self, layout: &Layout, request: &Request) -> Mode {
@@ -201,30 +125,67 @@ impl Mballoc {
         }
     }
 
-    fn allocate(&self, state: &mut State, view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
+    fn allocate(&self, view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
         let layout = *view.layout();
         let mode = self.mode(&layout, request);
-        let goal = self.goal(state, request, mode, &layout);
-        let group = layout.group_of(request.goal).0;
-        let lens = (goal.len.min(layout.clusters_per_group), request.want);
-        let mut search = Search::new(view, self.tunables, request.kind, lens, group);
-        let mut found = if goal.exact { search.at_goal(state, request.goal)? } else { None };
-        if found.is_none() {
-            let stream = self.stream_key(&layout, request.owner);
-            let last = state.streams.get(&stream).copied().filter(|_| mode == Mode::Stream);
-            search.home = last.unwrap_or(group);
-            found = search.run(state)?;
-            let hit = found.filter(|run| Some(layout.group_of(run.start).0) == last).is_some();
-            view.note(Counter::StreamGoalHits, u64::from(hit));
-        }
-        let Some(run) = found.filter(|run| run.count >= request.min) else {
-            return minimum(view, request);
+        let (goal, last) = {
+            let state = view.lock(&self.state);
+            let last = state.streams.get(&self.stream_key(&layout, request.owner)).copied();
+            (self.goal(&state, request, mode, &layout), last.filter(|_| mode == Mode::Stream))
         };
+        let Some(run) = self.search(view, request, goal, last)? else { return minimum(view, request) };
+        if run.count < request.min {
+            self.groups.mark(view, run, false);
+            return minimum(view, request);
+        }
+        let mut state = view.lock(&self.state);
         if mode == Mode::Stream {
             let stream = self.stream_key(&layout, request.owner);
             state.streams.insert(stream, layout.group_of(run.start).0);
         }
-        Ok(place(state, request, goal, mode, run))
+        Ok(place(&mut state, request, goal, mode, run))
+    }
+
+    /// What a window has beyond the request becomes a preallocation; returns what is dropped instead.
+    fn keep(
+        &self,
+        view: &View<'_>,
+        request: &Request,
+        whole: ClusterRun,
+        used: ClusterRun,
+    ) -> Vec<ClusterRun> {
+        let mut state = view.lock(&self.state);
+        let goal = state.pending.remove(&request.owner);
+        if let Mode::Pool(cpu) = self.mode(view.layout(), request) {
+            let (start, count) = (Cluster(used.end()), whole.count - used.count);
+            return state.preallocations.add_pool(cpu, ClusterRun { start, count });
+        }
+        let logical = goal.map_or(request.offset, |goal| goal.logical);
+        state.preallocations.add_window(request.owner, logical, whole, used)
+    }
+
+    /// A run, which is marked as used. The search begins in the group where the stream was last, if it was anywhere.
+    fn search(
+        &self,
+        view: &View<'_>,
+        request: &Request,
+        goal: Goal,
+        last: Option<u32>,
+    ) -> Result<Option<ClusterRun>, Refusal> {
+        let layout = view.layout();
+        let lens = (goal.len.min(layout.clusters_per_group), request.want);
+        let home = last.unwrap_or(layout.group_of(request.goal).0);
+        let mut search =
+            Search::new((view, &self.groups, &self.losers), self.tunables, request.kind, lens, home);
+        if goal.exact
+            && let Some(run) = search.at_goal(request.goal)?
+        {
+            return Ok(Some(run));
+        }
+        let found = search.run()?;
+        let hit = found.filter(|run| Some(layout.group_of(run.start).0) == last).is_some();
+        view.note(Counter::StreamGoalHits, u64::from(hit));
+        Ok(found)
     }
 }
 
@@ -276,15 +237,17 @@ fn window_start(request: &Request, goal: Goal, count: u32) -> u64 {
 
 impl BlockPolicy for Mballoc {
     fn choose(&self, view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
-        let mut state = self.lock();
-        state.prepare(view);
-        let prepared = match self.mode(view.layout(), request) {
-            Mode::Plain if request.kind == Kind::Metadata => None,
-            Mode::Pool(cpu) => {
-                let own = state.preallocations.use_window(request);
-                own.or_else(|| state.preallocations.use_pool(cpu, request))
+        self.groups.prepare(view);
+        let mode = self.mode(view.layout(), request);
+        let prepared = if mode == Mode::Plain && request.kind == Kind::Metadata {
+            None
+        } else {
+            let mut state = view.lock(&self.state);
+            let own = state.preallocations.use_window(request);
+            match mode {
+                Mode::Pool(cpu) => own.or_else(|| state.preallocations.use_pool(cpu, request)),
+                _ => own,
             }
-            _ => state.preallocations.use_window(request),
         };
         if let Some(run) = prepared {
             view.note(Counter::WindowHits, 1);
@@ -293,36 +256,20 @@ impl BlockPolicy for Mballoc {
         if request.kind == Kind::Data {
             view.note(Counter::WindowMisses, 1);
         }
-        self.allocate(&mut state, view, request)
+        self.allocate(view, request)
     }
 
     fn taken(&self, view: &View<'_>, request: &Request, choice: &Choice) -> Vec<ClusterRun> {
-        let mut state = self.lock();
         match choice.source {
             Source::Claimed => Vec::new(),
             Source::Free => {
-                state.mark(view.layout(), choice.run, true);
+                self.groups.mark(view, choice.run, true);
                 Vec::new()
             }
             Source::FreeWithSurplus(whole) => {
-                state.mark(view.layout(), whole, true);
+                self.groups.mark(view, whole, true);
                 view.note(Counter::Preallocated, u64::from(whole.count - choice.run.count));
-                let goal = state.pending.remove(&request.owner);
-                let given_up = match self.mode(view.layout(), request) {
-                    Mode::Pool(cpu) => {
-                        let start = Cluster(choice.run.end());
-                        let count = whole.count - choice.run.count;
-                        state.preallocations.add_pool(cpu, ClusterRun { start, count })
-                    }
-                    _ => {
-                        let logical = goal.map_or(request.offset, |goal| goal.logical);
-                        state.preallocations.add_window(request.owner, logical, whole, choice.run)
-                    }
-                };
-                for run in &given_up {
-                    state.mark(view.layout(), *run, false);
-                }
-                given_up
+                self.keep(view, request, whole, choice.run)
             }
         }
     }
@@ -332,31 +279,25 @@ impl BlockPolicy for Mballoc {
     fn lost(&self, view: &View<'_>, choice: &Choice) {
         let whole = if let Source::FreeWithSurplus(whole) = choice.source { whole } else { choice.run };
         let layout = view.layout();
-        let groups = layout.group_of(whole.start).0..=layout.group_of(Cluster(whole.end() - 1)).0;
-        let mut state = self.lock();
-        for group in groups {
-            state.forget(group);
+        for group in layout.group_of(whole.start).0..=layout.group_of(Cluster(whole.end() - 1)).0 {
+            self.groups.forget(view, group);
         }
     }
 
     fn changed(&self, view: &View<'_>, run: ClusterRun, used: bool) {
-        self.lock().mark(view.layout(), run, used);
+        self.groups.mark(view, run, used);
     }
 
     fn event(&self, view: &View<'_>, event: Event) -> Vec<ClusterRun> {
-        let mut state = self.lock();
-        let runs = match event {
+        let mut state = view.lock(&self.state);
+        match event {
             Event::Closed(owner) | Event::Truncated(owner) => state.preallocations.drop_file(owner),
             Event::Pressure => state.preallocations.drop_all(),
-        };
-        for run in &runs {
-            state.mark(view.layout(), *run, false);
         }
-        runs
     }
 
     fn claims(&self) -> Vec<ClusterRun> {
-        self.lock().preallocations.claims()
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).preallocations.claims()
     }
 }
 

@@ -1,16 +1,24 @@
 //! The criteria: which groups are scanned in which order, and which free run is taken.
+//!
+//! What a search finds is marked as used, under the lock of its group: at once where the run is what was wanted, and
+//! after another look where it is the best of those that were seen. Then another search may have it by now, and this one
+//! takes the first free run that it meets.
 
-use super::State;
 use super::group::Buddy;
+use super::groups::{Groups, Held, Summary, top};
 use super::tunables::{Generation, Tunables};
 use crate::request::{Kind, Refusal};
 use crate::stats::{Counter, Criterion, CriterionStats};
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::view::View;
 use ondisk::units::{Cluster, ClusterRun, Group};
 
 /// A request as the criteria see it.
 pub(super) struct Search<'a> {
     pub(super) view: &'a View<'a>,
+    pub(super) groups: &'a Groups,
+    /// Searches still to lose the best run that one of their number took.
+    pub(super) losers: &'a AtomicU32,
     pub(super) tunables: Tunables,
     pub(super) kind: Kind,
     /// Length looked for; `best_avail` trims it.
@@ -25,6 +33,8 @@ pub(super) struct Search<'a> {
     /// The first run there is, however short (the kernel's `HINT_FIRST`).
     takes_first: bool,
     best: Option<Found>,
+    /// What of the best run is marked.
+    marked: Option<ClusterRun>,
     state: Status,
     counts: CriterionStats,
 }
@@ -45,7 +55,7 @@ enum Status {
 
 impl<'a> Search<'a> {
     pub(super) fn new(
-        view: &'a View<'a>,
+        (view, groups, losers): (&'a View<'a>, &'a Groups, &'a AtomicU32),
         tunables: Tunables,
         kind: Kind,
         lens: (u32, u32),
@@ -53,6 +63,8 @@ impl<'a> Search<'a> {
     ) -> Self {
         Search {
             view,
+            groups,
+            losers,
             tunables,
             kind,
             goal: lens.0,
@@ -62,80 +74,96 @@ impl<'a> Search<'a> {
             found: 0,
             takes_first: false,
             best: None,
+            marked: None,
             state: Status::Continue,
             counts: CriterionStats::default(),
         }
     }
 
     /// Exactly at `goal`, if the whole length is free there.
-    pub(super) fn at_goal(
-        &mut self,
-        state: &mut State,
-        goal: Cluster,
-    ) -> Result<Option<ClusterRun>, Refusal> {
+    pub(super) fn at_goal(&mut self, goal: Cluster) -> Result<Option<ClusterRun>, Refusal> {
         let layout = *self.view.layout();
         let group = layout.group_of(goal);
         let offset = u32::try_from(goal.0 - layout.group_start(group).0).unwrap_or(u32::MAX);
-        let Some(buddy) = state.load(self.view, group.0)? else { return Ok(None) };
-        if !buddy.is_free(offset) || buddy.extent(offset, self.goal) < self.goal {
+        let Some(mut held) = self.groups.lock(self.view, group.0)? else { return Ok(None) };
+        let fits = |buddy: &Buddy| buddy.is_free(offset) && buddy.extent(offset, self.goal) >= self.goal;
+        if !held.buddy().is_some_and(fits) {
             return Ok(None);
         }
         let stripe = u64::from(self.tunables.stripe);
         if u64::from(self.goal) == stripe && !goal.0.is_multiple_of(stripe) {
             return Ok(None);
         }
+        held.mark(offset, offset.saturating_add(self.goal), true);
         // The kernel counts it in all, though no criterion did it.
         self.view.note(Counter::ExtentsScanned, 1);
         Ok(Some(ClusterRun { start: goal, count: self.goal }))
     }
 
     /// Goes through the criteria.
-    pub(super) fn run(&mut self, state: &mut State) -> Result<Option<ClusterRun>, Refusal> {
-        let order = self.power_of_two(state);
+    pub(super) fn run(&mut self) -> Result<Option<ClusterRun>, Refusal> {
+        let order = self.power_of_two();
         let first = if order.is_some() { 0 } else { 1 };
         for criterion in Criterion::ALL.into_iter().skip(first) {
             let trims = self.tunables.generation != Generation::UpTo64 && self.kind == Kind::Data;
             if criterion == Criterion::BestAvailLen && !trims {
                 continue;
             }
-            let walked = self.walk(state, criterion, order.unwrap_or(0));
-            if self.state == Status::Break && self.loses(state) {
-                self.view.note_criterion(criterion, std::mem::take(&mut self.counts));
-                walked?;
-                return self.first(state);
-            }
-            let hit = self.best.filter(|_| self.state != Status::Continue);
-            self.counts.hits = u64::from(hit.is_some());
+            let walked = self.walk(criterion, order.unwrap_or(0));
+            let ended = self.state != Status::Continue;
+            let lost = self.state == Status::Break && self.loses();
+            let taken = if ended && !lost { self.take_best() } else { None };
+            self.counts.hits = u64::from(taken.is_some());
             self.counts.useless_loops = u64::from(self.counts.groups_considered == 0);
             self.view.note_criterion(criterion, std::mem::take(&mut self.counts));
             walked?;
-            if let Some(hit) = hit {
+            if taken.is_some() {
                 self.view.note(Counter::Breaks, u64::from(self.state == Status::Break));
-                return Ok(Some(self.run_of(hit)));
+                return Ok(taken);
+            }
+            if ended {
+                return self.first();
             }
             if criterion == Criterion::BestAvailLen {
                 self.goal = self.full;
             }
         }
-        Ok(self.best.map(|best| self.run_of(best)))
+        match self.take_best() {
+            None if self.best.is_some() => self.first(),
+            taken => Ok(taken),
+        }
     }
 
-    /// Whether another of the searches that go on at once took the best run before this one.
-    fn loses(&self, state: &mut State) -> bool {
-        let loses = state.losers > 0;
-        state.losers = if loses { state.losers - 1 } else { self.tunables.searchers.saturating_sub(1) };
-        loses
+    /// Whether another of the searches that go on at once took the best run before this one, as the tunable says.
+    fn loses(&self) -> bool {
+        let others = self.tunables.searchers.saturating_sub(1);
+        let next = |losers: u32| Some(losers.checked_sub(1).unwrap_or(others));
+        self.losers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok_and(|losers| losers > 0)
+    }
+
+    /// The run that was found, marked. If it was only the best that was seen, what is left of it now.
+    pub(super) fn take_best(&self) -> Option<ClusterRun> {
+        if self.marked.is_some() {
+            return self.marked;
+        }
+        let found = self.best?;
+        let run = self.run_of(found);
+        let mut held = self.groups.lock(self.view, found.group).ok()??;
+        let buddy = held.buddy().filter(|buddy| buddy.is_free(found.start))?;
+        let count = run.count.min(buddy.next_used(found.start) - found.start);
+        held.mark(found.start, found.start + count, true);
+        Some(ClusterRun { count, ..run })
     }
 
     /// The first free run, of a search that lost the best one.
-    fn first(&mut self, state: &mut State) -> Result<Option<ClusterRun>, Refusal> {
+    pub(super) fn first(&mut self) -> Result<Option<ClusterRun>, Refusal> {
         self.view.note(Counter::Lost, 1);
         (self.takes_first, self.best, self.state) = (true, None, Status::Continue);
-        let walked = self.walk(state, Criterion::AnyFree, 0);
-        self.counts.hits = u64::from(self.best.is_some());
+        let walked = self.walk(Criterion::AnyFree, 0);
+        self.counts.hits = u64::from(self.marked.is_some());
         self.view.note_criterion(Criterion::AnyFree, std::mem::take(&mut self.counts));
         walked?;
-        Ok(self.best.map(|best| self.run_of(best)))
+        Ok(self.marked)
     }
 
     fn run_of(&self, found: Found) -> ClusterRun {
@@ -145,33 +173,37 @@ impl<'a> Search<'a> {
     }
 
     /// The order to look for among buddies, if the goal is a power of two of fitting size.
-    fn power_of_two(&self, state: &State) -> Option<u32> {
+    fn power_of_two(&self) -> Option<u32> {
         let order = self.goal.checked_ilog2()?;
         let fls = order + 1;
-        let fits = fls >= self.tunables.mb_order2_req && fls <= state.top + 1;
+        let fits = fls >= self.tunables.mb_order2_req && fls <= self.top() + 1;
         (self.goal.is_power_of_two() && fits).then_some(order)
     }
 
-    fn walk(&mut self, state: &mut State, criterion: Criterion, order: u32) -> Result<(), Refusal> {
+    fn top(&self) -> u32 {
+        top(self.view.layout())
+    }
+
+    pub(super) fn walk(&mut self, criterion: Criterion, order: u32) -> Result<(), Refusal> {
         match criterion {
             Criterion::PowerTwoAligned | Criterion::GoalLenFast | Criterion::BestAvailLen
                 if self.tunables.mb_optimize_scan != 0 =>
             {
-                self.walk_sets(state, criterion, order)
+                self.walk_sets(criterion, order)
             }
             // Without the sets there is nothing to trim by.
             Criterion::BestAvailLen => Ok(()),
             Criterion::PowerTwoAligned
             | Criterion::GoalLenFast
             | Criterion::GoalLenSlow
-            | Criterion::AnyFree => self.walk_all(state, criterion, order),
+            | Criterion::AnyFree => self.walk_all(criterion, order),
         }
     }
 
-    fn walk_all(&mut self, state: &mut State, criterion: Criterion, order: u32) -> Result<(), Refusal> {
+    fn walk_all(&mut self, criterion: Criterion, order: u32) -> Result<(), Refusal> {
         let groups = self.view.layout().groups;
         for group in (self.home..groups).chain(0..self.home.min(groups)) {
-            self.scan(state, group, criterion, order)?;
+            self.scan(group, criterion, order)?;
             if self.state != Status::Continue {
                 break;
             }
@@ -180,9 +212,9 @@ impl<'a> Search<'a> {
     }
 
     /// The keys to visit, each with the length that is looked for in it.
-    fn keys(&self, state: &State, criterion: Criterion, order: u32) -> Vec<(u32, u32)> {
+    fn keys(&self, criterion: Criterion, order: u32) -> Vec<(u32, u32)> {
         match criterion {
-            Criterion::PowerTwoAligned => (order..=state.top).map(|key| (key, self.goal)).collect(),
+            Criterion::PowerTwoAligned => (order..=self.top()).map(|key| (key, self.goal)).collect(),
             Criterion::BestAvailLen => {
                 let high = self.goal.checked_ilog2().unwrap_or(0);
                 let mut low = high.saturating_sub(self.tunables.mb_best_avail_max_trim_order);
@@ -190,9 +222,9 @@ impl<'a> Search<'a> {
                     low = self.least.checked_ilog2().map_or(0, |order| order + 1);
                 }
                 let lens = (low..=high).rev().map(|order| self.striped(1 << order));
-                lens.map(|len| (mean_key(len, state.top), len)).collect()
+                lens.map(|len| (mean_key(len, self.top()), len)).collect()
             }
-            _ => (mean_key(self.goal, state.top)..=state.top).map(|key| (key, self.goal)).collect(),
+            _ => (mean_key(self.goal, self.top())..=self.top()).map(|key| (key, self.goal)).collect(),
         }
     }
 
@@ -202,97 +234,108 @@ impl<'a> Search<'a> {
         if stripe > 0 && stripe < self.goal { len.next_multiple_of(stripe).min(self.goal) } else { len }
     }
 
-    fn walk_sets(&mut self, state: &mut State, criterion: Criterion, order: u32) -> Result<(), Refusal> {
+    fn walk_sets(&mut self, criterion: Criterion, order: u32) -> Result<(), Refusal> {
         let groups = self.view.layout().groups;
-        let keys = self.keys(state, criterion, order);
+        let keys = self.keys(criterion, order);
         let newest = self.tunables.generation == Generation::From617;
         let linear = self.tunables.mb_max_linear_groups.max(u32::from(!newest)).min(groups);
         for group in (self.home..groups).chain(0..self.home.min(groups)).take(linear as usize) {
-            self.scan(state, group, criterion, order)?;
+            self.scan(group, criterion, order)?;
         }
         let ranges = if newest { vec![(self.home, groups), (0, self.home)] } else { vec![(0, groups)] };
         for range in ranges {
             for &(key, len) in &keys {
+                // What was found keeps the length that it was looked for with.
+                if self.state != Status::Continue {
+                    return Ok(());
+                }
                 if criterion == Criterion::BestAvailLen {
                     self.goal = len;
                 }
-                let sets = if criterion == Criterion::PowerTwoAligned { &state.orders } else { &state.means };
                 // Scanning changes no set, so the members can be listed before.
-                let members: Vec<u32> = if newest {
-                    sets.by_number(key, range.0, range.1).collect()
-                } else {
-                    sets.by_age(key).collect()
-                };
+                let members = self.groups.members(self.view, criterion, key, newest.then_some(range));
                 for group in members {
                     if self.state != Status::Continue {
                         return Ok(());
                     }
-                    self.scan(state, group, criterion, order)?;
+                    self.scan(group, criterion, order)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn good(&self, buddy: &Buddy, group: u32, criterion: Criterion, order: u32) -> bool {
-        if buddy.free == 0 {
+    fn good(&self, known: Summary, group: u32, criterion: Criterion, order: u32) -> bool {
+        if known.free == 0 {
             return false;
         }
         match criterion {
             Criterion::PowerTwoAligned => {
                 let flex = self.view.layout().groups_per_flex;
                 let kept = self.kind == Kind::Data && flex >= 4 && group.is_multiple_of(flex);
-                !kept && buddy.free >= self.goal && buddy.largest_order() >= Some(order)
+                !kept && known.free >= self.goal && known.largest >= Some(order)
             }
-            Criterion::GoalLenFast | Criterion::BestAvailLen => buddy.mean() >= self.goal,
-            Criterion::GoalLenSlow => buddy.free >= self.goal,
+            Criterion::GoalLenFast | Criterion::BestAvailLen => known.mean >= self.goal,
+            Criterion::GoalLenSlow => known.free >= self.goal,
             Criterion::AnyFree => true,
         }
     }
 
-    fn scan(
-        &mut self,
-        state: &mut State,
-        group: u32,
-        criterion: Criterion,
-        order: u32,
-    ) -> Result<(), Refusal> {
+    /// Locks a group to look at it. From 6.17 on one that another thread holds is passed by, unless everything is taken.
+    fn lock(&self, group: u32, criterion: Criterion) -> Result<Option<Held<'a>>, Refusal> {
+        if self.tunables.generation == Generation::From617 && criterion != Criterion::AnyFree {
+            return self.groups.try_lock(self.view, group);
+        }
+        self.groups.lock(self.view, group)
+    }
+
+    fn scan(&mut self, group: u32, criterion: Criterion, order: u32) -> Result<(), Refusal> {
         if self.state != Status::Continue {
             return Ok(());
         }
         let cheap = criterion < Criterion::GoalLenSlow;
         self.counts.groups_considered += 1;
         // What is kept of a group decides whether its bitmap is needed at all.
-        let known = state.buddies.get(&group);
-        if known.is_some_and(|buddy| !self.good(buddy, group, criterion, order)) {
+        let known = self.groups.summary(group);
+        if known.is_some_and(|known| !self.good(known, group, criterion, order)) {
             return Ok(());
         }
-        let known = known.is_some();
-        let loaded = match state.load(self.view, group) {
-            Err(Refusal::NeedBitmap(_)) if cheap && group != self.home && !known => return Ok(()),
+        let locked = match self.lock(group, criterion) {
+            Err(Refusal::NeedBitmap(_)) if cheap && group != self.home && known.is_none() => return Ok(()),
             other => other?,
         };
-        let Some(buddy) = loaded else { return Ok(()) };
-        if !self.good(buddy, group, criterion, order) {
+        let Some(mut held) = locked else { return Ok(()) };
+        let Some(buddy) = held.buddy().filter(|buddy| self.good(Summary::of(buddy), group, criterion, order))
+        else {
             return Ok(());
-        }
+        };
         self.view.note(Counter::GroupsScanned, 1);
         let before = self.found;
-        if criterion == Criterion::PowerTwoAligned {
-            self.scan_buddies(buddy, group, order);
-        } else {
-            let stripes = self.tunables.stripe > 0 && self.goal.is_multiple_of(self.tunables.stripe);
-            if cheap && stripes {
-                self.scan_stripes(buddy, group);
-            }
-            let skips = cheap && self.tunables.generation != Generation::UpTo64;
-            self.scan_runs(buddy, group, skips);
-        }
+        self.look(buddy, group, criterion, order);
         let seen = u64::from(self.found - before);
         self.counts.extents_scanned += seen;
         self.view.note(Counter::ExtentsScanned, seen);
         self.view.note_scan(Group(group), seen);
+        if let Some(found) = self.best.filter(|best| self.state == Status::Taken && best.group == group) {
+            let run = self.run_of(found);
+            held.mark(found.start, found.start + run.count, true);
+            self.marked = Some(run);
+        }
         Ok(())
+    }
+
+    /// Looks at the free runs of a group.
+    fn look(&mut self, buddy: &Buddy, group: u32, criterion: Criterion, order: u32) {
+        if criterion == Criterion::PowerTwoAligned {
+            return self.scan_buddies(buddy, group, order);
+        }
+        let cheap = criterion < Criterion::GoalLenSlow;
+        let stripes = self.tunables.stripe > 0 && self.goal.is_multiple_of(self.tunables.stripe);
+        if cheap && stripes {
+            self.scan_stripes(buddy, group);
+        }
+        let skips = cheap && self.tunables.generation != Generation::UpTo64;
+        self.scan_runs(buddy, group, skips);
     }
 
     fn scan_buddies(&mut self, buddy: &Buddy, group: u32, order: u32) {

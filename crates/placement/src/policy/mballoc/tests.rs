@@ -3,6 +3,8 @@
 use super::*;
 use crate::GroupContent;
 use crate::engine::Engine;
+use crate::stats::Criterion;
+use ondisk::units::Group;
 
 /// Two groups of 4,096 clusters; the first 5 of each are used.
 fn engine(tunables: Tunables) -> Engine {
@@ -96,4 +98,74 @@ fn of_searches_that_go_on_at_once_one_gets_the_best_run() {
     let (together, lost) = starts(3);
     assert!((2_002..3_500).contains(&together[0]) && lost == 2, "{together:?}");
     assert!((5..1_000).contains(&together[1]) && (1_001..2_001).contains(&together[2]), "{together:?}");
+}
+
+/// Each thread gets clusters of its own, and what the groups are thought to hold is what they hold.
+#[test]
+fn threads_search_side_by_side() {
+    for generation in [Generation::UpTo64, Generation::From65, Generation::From617] {
+        let engine = &engine(Tunables { forced_goal: 64, ..Tunables::new(generation) });
+        let live = |thread: u64| {
+            let mut kept = Vec::new();
+            for file in 0..40 {
+                let owner = 100 + thread * 40 + file;
+                let request = Request { owner, size: 3, ..Request::data(Cluster(0), 3) };
+                kept.push(engine.allocate(&request).unwrap().keep());
+                engine.closed(owner);
+                if file % 3 == 2 {
+                    engine.free(kept.swap_remove(0)).unwrap();
+                }
+            }
+            kept
+        };
+        let mut kept = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || live(thread))).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        kept.sort_unstable_by_key(|run| run.start);
+        assert!(kept.is_sorted_by(|before, run| before.end() <= run.start.0));
+        let used: u64 = kept.iter().map(|run| u64::from(run.count)).sum();
+        assert_eq!(engine.free_clusters(), 8_182 - used);
+        // All that is free is found, by a policy that only knows its buddies.
+        let mut left = 8_182 - used;
+        while left > 0 {
+            let request = Request { owner: 9, size: 1, ..Request::data(Cluster(0), 1) };
+            left -= u64::from(engine.allocate(&request).unwrap().keep().count);
+        }
+        assert_eq!(engine.stats().get(Counter::Lost), 0, "{generation:?}");
+    }
+}
+
+/// As when another thread takes the best run between the look at it and the second look.
+#[test]
+fn who_loses_the_best_run_takes_the_first() {
+    let engine = engine(Tunables::new(Generation::UpTo64));
+    let (view, groups, losers) = (engine.shared.view(), Groups::default(), AtomicU32::new(0));
+    groups.prepare(&view);
+    groups.mark(&view, ClusterRun { start: Cluster(1_000), count: 1 }, true);
+    let tunables = Tunables { mb_max_to_scan: 1, ..Tunables::new(Generation::UpTo64) };
+    let mut search = Search::new((&view, &groups, &losers), tunables, Kind::Data, (4_000, 4), 0);
+    search.walk(Criterion::GoalLenSlow, 0).unwrap();
+    // The longer of the two runs of the first group; a part of it goes first, then all.
+    groups.mark(&view, ClusterRun { start: Cluster(1_500), count: 1 }, true);
+    let best = search.take_best().unwrap();
+    assert_eq!((best.start.0, best.count), (1_001, 499), "what is left of it");
+    assert_eq!(search.take_best(), None);
+    assert_eq!(search.first().unwrap().map(|run| run.start.0), Some(5));
+    assert_eq!(engine.stats().get(Counter::Lost), 1);
+}
+
+/// The second group is full, so that no other one comes behind the first in its set.
+#[test]
+fn the_best_available_run_is_taken_as_it_was_found() {
+    for generation in [Generation::From65, Generation::From617] {
+        let engine = engine(Tunables { forced_goal: 2_048, ..Tunables::new(generation) });
+        for (at, count) in [(1_000, 1), (2_001, 1), (3_500, 1), (4_101, 4_091)] {
+            engine.take_exact(ClusterRun { start: Cluster(at), count }).unwrap().keep();
+        }
+        // Free runs of 995, 1,000, 1,498 and 595: none has 2,048, on average they have 1,022.
+        let request = Request { owner: 9, size: 4, ..Request::data(Cluster(0), 4) };
+        assert_eq!(engine.allocate(&request).unwrap().keep().count, 4);
+        assert_eq!(engine.stats().get(Counter::Preallocated), 512 - 4, "{generation:?}");
+    }
 }
