@@ -256,23 +256,26 @@ fn one(engine: &Engine, owner: u64, clusters: u32) -> bool {
     true
 }
 
+/// What BEST_AVAIL is for, and that ours waits less; shares tell neither, since threads that do nothing else than this wait
+/// for something whatever a search takes.
 fn judge(cells: &[Cell]) -> Vec<Verdict> {
+    let claims = [
+        ("search us/file", "mballoc-6.5", "less time under the locks of groups whose runs are looked at"),
+        ("waited us/file", "lease", "less waiting for locks"),
+    ];
     let mut verdicts = Vec::new();
-    for (above, below) in [("mballoc-6.4", "mballoc-6.5"), ("mballoc-6.4", "lease")] {
-        let pair = |case: &str| {
-            let of = |system| mean(cells, case, system, "waiting %");
-            Some((case.to_owned(), of(above)?, of(below)?))
-        };
+    for (figure, system, claim) in claims {
+        let of = |case: &str, system| mean(cells, case, system, figure);
         let raised = cases(cells).into_iter().filter(|case| case.contains("raised") && !case.contains(" 1 "));
-        let pairs: Vec<_> = raised.filter_map(pair).collect();
-        let line = |(case, above, below): &(String, f64, f64)| {
-            let not = if below < above { "" } else { "NOT " };
-            format!("{not}{case}: {} and {} %", show(*above), show(*below))
+        let pairs: Vec<_> =
+            raised.filter_map(|case| Some((case, of(case, system)?, of(case, "mballoc-6.4")?))).collect();
+        let line = |(case, ours, other): &(&str, f64, f64)| {
+            let not = if ours < other { "" } else { "NOT " };
+            format!("{not}{case}: {} and {} us a file", show(*ours), show(*other))
         };
         let detail = pairs.iter().map(line).collect::<Vec<_>>().join("; ");
-        let holds = pairs.iter().all(|(_, above, below)| below < above);
-        let text =
-            format!("where requests are raised, threads wait less for locks with {below} than with {above}");
+        let holds = pairs.iter().all(|(_, ours, other)| ours < other);
+        let text = format!("where requests are raised to 8 MiB, {system} has {claim} than mballoc-6.4");
         verdicts.extend((!pairs.is_empty()).then(|| verdict(GROUP_LOCKS.name, text, holds, detail)));
     }
     verdicts
@@ -305,6 +308,6 @@ mod tests {
         assert!(value("mballoc-6.4", "group locks/file") >= 2.0);
         assert_eq!(value("lease", "group locks/file"), 0.0);
         assert!(value("mballoc-6.4", "scanned/file") > 20.0 * value("mballoc-6.5", "scanned/file"));
-        assert!(judge(&cells).iter().all(|verdict| verdict.text.contains("mballoc-6.4")));
+        assert_eq!(judge(&cells).len(), 2);
     }
 }
