@@ -386,8 +386,8 @@ impl Engine {
         self.shared.counters.take_scans()
     }
 
-    /// From now on, measures how long threads wait for locks and hold them. Costs three looks at the clock for each lock;
-    /// without it no clock is read.
+    /// From now on, measures how long threads wait for locks, and how long they hold those of groups. Costs two looks at
+    /// the clock for each wait and for each lock of a group; without it no clock is read.
     pub fn time_locks(&self, clock: Clock) {
         let Counters { groups, marks, others, .. } = &self.shared.counters;
         for timer in [groups, marks, others, self.shared.map.timer()] {

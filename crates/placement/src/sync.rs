@@ -48,20 +48,25 @@ pub(crate) fn slot() -> usize {
 #[repr(align(128))]
 pub(crate) struct Apart<T>(pub(crate) T);
 
-/// Locks, and calls `busy` first if another thread holds the lock at this moment. A panic while it
-/// was held is ignored: what these locks protect is never left half changed.
-pub(crate) fn lock<T>(mutex: &Mutex<T>, busy: impl FnOnce()) -> MutexGuard<'_, T> {
-    match mutex.try_lock() {
-        Ok(guard) => guard,
-        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        Err(TryLockError::WouldBlock) => {
-            busy();
-            mutex.lock().unwrap_or_else(PoisonError::into_inner)
-        }
+/// Locks, and calls `busy` first if another thread holds the lock at this moment; what it returns is dropped once the lock
+/// is there. A panic while it was held is ignored: what these locks protect is never left half changed.
+#[inline]
+pub(crate) fn lock<T, W>(mutex: &Mutex<T>, busy: impl FnOnce() -> W) -> MutexGuard<'_, T> {
+    match try_lock(mutex) {
+        Some(guard) => guard,
+        None => wait(mutex, busy),
     }
 }
 
+#[cold]
+#[inline(never)]
+fn wait<T, W>(mutex: &Mutex<T>, busy: impl FnOnce() -> W) -> MutexGuard<'_, T> {
+    let _waiting = busy();
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Locks, unless another thread holds the lock at this moment.
+#[inline]
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),

@@ -1,7 +1,8 @@
-//! What locks take: how long threads wait for them, and how long they are held.
+//! What locks take: how long threads wait for them, and how long those of groups are held.
 //!
-//! Nothing is measured until someone gives a clock ([`crate::Engine::time_locks`]). Until then a lock costs a look at
-//! whether there is one, and no clock is read.
+//! Nothing is measured until someone gives a clock ([`crate::Engine::time_locks`]), and no clock is read. Waiting is
+//! measured where a thread waits anyway. Only locks of groups ([`Timed`]) cost more without a clock: a look at whether
+//! there is one.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{self, Apart, Mutex, MutexGuard, SLOTS, slot};
@@ -27,13 +28,13 @@ pub enum LockKind {
 /// What the locks of a kind took, all threads together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockTimes {
-    /// Times a lock was taken.
+    /// Times a lock of groups was taken; of others it is not counted.
     pub taken: u64,
-    /// Of these, times another thread held it.
+    /// Times another thread held it.
     pub contended: u64,
     /// Nanoseconds for which threads waited.
     pub waited: u64,
-    /// Nanoseconds for which locks were held.
+    /// Nanoseconds for which locks of groups were held.
     pub held: u64,
 }
 
@@ -52,6 +53,23 @@ impl On {
         for (sum, count) in sums.iter().zip(counts).filter(|(_, count)| *count > 0) {
             sum.fetch_add(count, Ordering::Relaxed);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock<'a, T>(&'a self, mutex: &'a Mutex<T>, busy: impl FnOnce()) -> Timed<'a, T> {
+        let guard = sync::lock(mutex, || {
+            busy();
+            Waiting { on: self, since: (self.clock)() }
+        });
+        self.note([1, 0, 0, 0]);
+        Timed { since: Some((self, (self.clock)())), guard }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn release(&self, since: u64) {
+        self.note([0, 0, 0, (self.clock)().saturating_sub(since)]);
     }
 }
 
@@ -75,17 +93,19 @@ impl Timer {
         LockTimes { taken, contended, waited, held }
     }
 
+    /// A thread begins to wait, until what this returns is dropped.
+    #[cold]
+    pub(crate) fn waiting(&self) -> Option<Waiting<'_>> {
+        self.0.get().map(|on| Waiting { on, since: (on.clock)() })
+    }
+
     /// As [`sync::lock`].
+    #[inline]
     pub(crate) fn lock<'a, T>(&'a self, mutex: &'a Mutex<T>, busy: impl FnOnce()) -> Timed<'a, T> {
-        let Some(on) = self.0.get() else { return Timed { since: None, guard: sync::lock(mutex, busy) } };
-        let (before, mut contended) = ((on.clock)(), false);
-        let guard = sync::lock(mutex, || {
-            contended = true;
-            busy();
-        });
-        let since = (on.clock)();
-        on.note([1, contended.into(), if contended { since.saturating_sub(before) } else { 0 }, 0]);
-        Timed { since: Some((on, since)), guard }
+        match self.0.get() {
+            None => Timed { since: None, guard: sync::lock(mutex, busy) },
+            Some(on) => on.lock(mutex, busy),
+        }
     }
 
     /// A lock, if no other thread holds it at this moment.
@@ -99,6 +119,18 @@ impl Timer {
     }
 }
 
+/// A thread that waits.
+pub(crate) struct Waiting<'a> {
+    on: &'a On,
+    since: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.on.note([0, 1, (self.on.clock)().saturating_sub(self.since), 0]);
+    }
+}
+
 /// A lock that is held.
 pub(crate) struct Timed<'a, T> {
     since: Option<(&'a On, u64)>,
@@ -108,12 +140,14 @@ pub(crate) struct Timed<'a, T> {
 impl<T> Deref for Timed<'_, T> {
     type Target = T;
 
+    #[inline]
     fn deref(&self) -> &T {
         &self.guard
     }
 }
 
 impl<T> DerefMut for Timed<'_, T> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.guard
     }
@@ -121,9 +155,10 @@ impl<T> DerefMut for Timed<'_, T> {
 
 impl<T> Drop for Timed<'_, T> {
     /// The lock itself is given up behind this.
+    #[inline]
     fn drop(&mut self) {
         if let Some((on, since)) = self.since {
-            on.note([0, 0, 0, (on.clock)().saturating_sub(since)]);
+            on.release(since);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::index::region::{CHUNK, Lengths};
 use crate::layout::Layout;
 use crate::request::{Refusal, Request};
 use crate::stats::{Counter, Counters, Criterion, CriterionStats};
-use crate::sync::Mutex;
+use crate::sync::{self, Mutex, MutexGuard};
 use crate::timing::Timed;
 use ondisk::units::{Cluster, ClusterRun, Group};
 
@@ -48,8 +48,11 @@ impl View<'_> {
     }
 
     /// Locks something else that the policy remembers.
-    pub(crate) fn lock<'a, T>(&'a self, mutex: &'a Mutex<T>) -> Timed<'a, T> {
-        self.counters.others.lock(mutex, || self.note(Counter::LockWaits, 1))
+    pub(crate) fn lock<'a, T>(&self, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
+        sync::lock(mutex, || {
+            self.note(Counter::LockWaits, 1);
+            self.counters.others.waiting()
+        })
     }
 
     fn scanned(&self, scan: Scan) {

@@ -5,7 +5,7 @@
 //!
 //! Shares are of the time of all threads together. Each cell is measured twice: for the rate without a look at the clock,
 //! and for the rest with one. `search` is time under the lock of a group whose free runs are looked at, `mark` under that
-//! of a group in which a run is only marked, `index` under those of the run index.
+//! of a group in which a run is only marked. Of other locks only the waiting is measured.
 
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
@@ -140,7 +140,6 @@ fn measure(case: Case, policy: BlockPolicyKind, seed: u64, plan: &Plan) -> Resul
         ("group locks/file", ratio(groups.taken + marks.taken, files)),
         ("search us/file", each(groups.held)),
         ("mark us/file", each(marks.held)),
-        ("index us/file", each(index.held)),
         ("waited us/file", each(of_groups + others.waited + index.waited)),
         ("group waiting %", share(of_groups)),
         ("waiting %", share(of_groups + others.waited + index.waited)),
@@ -307,7 +306,7 @@ mod tests {
         // Two looks at a group and more for each file of the port; ours has no locks of groups.
         assert!(value("mballoc-6.4", "group locks/file") >= 2.0);
         assert_eq!(value("lease", "group locks/file"), 0.0);
-        assert!(value("mballoc-6.4", "scanned/file") > 20.0 * value("mballoc-6.5", "scanned/file"));
+        assert!(value("mballoc-6.4", "scanned/file") > 10.0 * value("mballoc-6.5", "scanned/file"));
         assert_eq!(judge(&cells).len(), 2);
     }
 }

@@ -9,9 +9,9 @@
 use super::region::{RunMap, Span};
 use super::sparse::{Sparse, bytes_of};
 use super::state::{Look, State};
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::timing::{Timed, Timer};
+use crate::sync::{self, Mutex, MutexGuard};
+use crate::timing::Timer;
 use std::ops::Range;
 
 /// Locks of a large volume.
@@ -91,7 +91,7 @@ impl Store {
     }
 
     /// One stripe after the other, locked.
-    pub(super) fn stripes(&self) -> impl Iterator<Item = Timed<'_, Vec<Warm>>> {
+    pub(super) fn stripes(&self) -> impl Iterator<Item = MutexGuard<'_, Vec<Warm>>> {
         self.stripes.iter().map(|stripe| self.hold(stripe))
     }
 
@@ -124,9 +124,10 @@ impl Store {
         self.leaves.make(region / 64)?.edges.get((region % 64) as usize)
     }
 
-    fn hold<'a>(&'a self, stripe: &'a Stripe) -> Timed<'a, Vec<Warm>> {
-        self.timer.lock(&stripe.0, || {
+    fn hold<'a>(&'a self, stripe: &'a Stripe) -> MutexGuard<'a, Vec<Warm>> {
+        sync::lock(&stripe.0, || {
             self.waits.fetch_add(1, Ordering::Relaxed);
+            self.timer.waiting()
         })
     }
 
@@ -168,7 +169,7 @@ impl Store {
 /// One region, locked.
 pub(super) struct Locked<'a> {
     store: &'a Store,
-    stripe: Timed<'a, Vec<Warm>>,
+    stripe: MutexGuard<'a, Vec<Warm>>,
     state: &'a AtomicU32,
     region: u32,
 }
@@ -186,7 +187,7 @@ impl Locked<'_> {
 /// The regions of a group, locked.
 pub(super) struct LockedGroup<'a> {
     store: &'a Store,
-    held: Vec<(usize, Timed<'a, Vec<Warm>>)>,
+    held: Vec<(usize, MutexGuard<'a, Vec<Warm>>)>,
     pub(super) regions: Range<u32>,
 }
 

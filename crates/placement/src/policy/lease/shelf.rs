@@ -7,8 +7,7 @@
 
 use crate::request::Request;
 use crate::stats::Counter;
-use crate::sync::Mutex;
-use crate::timing::Timed;
+use crate::sync::{Mutex, MutexGuard};
 use crate::view::View;
 use ondisk::units::Cluster;
 use std::collections::BTreeMap;
@@ -36,7 +35,7 @@ impl Shelves {
         Shelves { width, shards: Default::default() }
     }
 
-    fn shard<'a>(&'a self, view: &'a View<'_>, directory: u64) -> Option<Timed<'a, BTreeMap<u64, Shelf>>> {
+    fn shard<'a>(&'a self, view: &View<'_>, directory: u64) -> Option<MutexGuard<'a, BTreeMap<u64, Shelf>>> {
         let index = usize::try_from(directory).unwrap_or(0) % SHARDS;
         Some(view.lock(self.shards.get(index)?))
     }

@@ -11,7 +11,6 @@ use super::super::{Choice, Source};
 use crate::request::{Refusal, Request};
 use crate::stats::Counter;
 use crate::sync::{Mutex, MutexGuard, PoisonError};
-use crate::timing::Timed;
 use crate::view::View;
 use ondisk::units::{Cluster, ClusterRun};
 use std::collections::BTreeMap;
@@ -102,7 +101,7 @@ impl Windows {
         Windows { sizes, shards: Default::default() }
     }
 
-    fn shard<'a>(&'a self, view: &'a View<'_>, key: u64) -> Option<Timed<'a, Table>> {
+    fn shard<'a>(&'a self, view: &View<'_>, key: u64) -> Option<MutexGuard<'a, Table>> {
         let index = usize::try_from(key).unwrap_or(0) % SHARDS;
         Some(view.lock(self.shards.get(index)?))
     }
