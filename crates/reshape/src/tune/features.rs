@@ -257,8 +257,13 @@ fn turn_off(work: &mut Work<'_>, bit: FeatureBit) -> Result<()> {
 
 /// Linux does not open a file whose size is beyond what it may be without huge_file, and no check says so.
 fn refuse_large_files(work: &Work<'_>) -> Result<()> {
-    let size = work.draft.geometry().block_size;
+    let geometry = work.draft.geometry();
+    let (size, first) = (geometry.block_size, geometry.first_inode);
     super::checksums::each_inode(&work.draft, &mut |inode| {
+        // The inode that keeps blocks for growth has the size of its whole map.
+        if inode.number().get() < first {
+            return Ok(false);
+        }
         let limit = file_size::limit(size, inode.flags().contains(InodeFlags::EXTENTS), false);
         let is_file = inode.file_type() == Some(FileType::Regular) && inode.links() > 0;
         if is_file && inode.size() > limit {
