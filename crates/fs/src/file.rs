@@ -4,7 +4,6 @@
 //! and where blocks are chosen.
 
 use ondisk::corrupt::Place;
-use ondisk::features::RoCompat;
 use ondisk::inode::{Inode, InodeFlags};
 use ondisk::units::{Block, BlockRun, FileBlock, low_u32};
 
@@ -13,7 +12,7 @@ use crate::crypt;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::inline;
-use crate::map::{self, NewRun, Segment, State};
+use crate::map::{self, MapForm, NewRun, Segment, State};
 use crate::ranges::{ByteRange, FileBlocks};
 use crate::space::{DataRequest, Reserved};
 use crate::tx::{Tx, View};
@@ -172,15 +171,6 @@ impl Contents<'_> {
     }
 }
 
-/// The largest size of a file with this inode's kind of map.
-pub(crate) fn size_limit(format: &Format, inode: &Inode) -> u64 {
-    let size = format.geometry.block_size;
-    let by_map = map::limit(size, inode) << size.log2();
-    // Without huge_file the space charged must fit 32 bits of sectors; map blocks take their share.
-    let by_charge = if format.has_ro_compat(RoCompat::HUGE_FILE) { u64::MAX } else { ((1 << 32) - 1) << 9 };
-    by_map.min(by_charge)
-}
-
 /// Data on its way into one file: the space taken for it, ahead of what is mapped.
 #[derive(Default)]
 pub(crate) struct Ahead {
@@ -335,7 +325,7 @@ impl ContentsMut<'_, '_> {
         hint: &WriteHint,
     ) -> Result<()> {
         let size = self.tx.format.geometry.block_size;
-        let limit = size_limit(self.tx.format, self.inode);
+        let limit = map::size_limit(self.tx.format, MapForm::of(self.inode));
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= limit);
         let Some(end) = end else { return Err(Error::FileTooLarge(format!("at most {limit} bytes"))) };
         if data.is_empty() {

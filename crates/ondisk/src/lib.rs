@@ -28,6 +28,7 @@ pub mod dirhash;
 pub mod encryption;
 pub mod extent;
 pub mod features;
+pub mod file_size;
 pub mod geometry;
 pub mod group;
 pub mod htree;

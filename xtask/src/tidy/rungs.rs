@@ -24,7 +24,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             htree journal
             dirent orphan_file
             geometry seal xattr
-            inode mmp superblock
+            file_size inode mmp superblock
             acl block_map corrupt extent group
             encryption
             dirhash features quota units

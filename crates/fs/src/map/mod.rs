@@ -14,7 +14,8 @@ mod tests;
 
 use ondisk::corrupt::Place;
 use ondisk::extent::Extent;
-use ondisk::features::Incompat;
+use ondisk::features::{Incompat, RoCompat};
+use ondisk::file_size;
 use ondisk::inode::{I_BLOCK_LEN, Inode, InodeFlags};
 use ondisk::units::{Block, BlockRun, BlockSize, ClusterRun, FileBlock, InodeNumber, low_u32};
 
@@ -225,12 +226,13 @@ impl<'a> Map<'a> {
 
 /// One past the last file block that the map of an inode can hold.
 pub(crate) fn limit(size: BlockSize, inode: &Inode) -> u64 {
-    if is_tree(inode) {
-        // Linux keeps the last block number free so that a size in bytes never overflows.
-        u64::from(u32::MAX)
-    } else {
-        ondisk::block_map::limit(size)
-    }
+    if is_tree(inode) { file_size::LAST_IN_TREE } else { ondisk::block_map::limit(size) }
+}
+
+/// The largest size in bytes of a file whose map has this form.
+pub(crate) fn size_limit(format: &Format, form: MapForm) -> u64 {
+    let huge = format.has_ro_compat(RoCompat::HUGE_FILE);
+    file_size::limit(format.geometry.block_size, form == MapForm::Extents, huge)
 }
 
 /// Blocks that the map of a file may take at most when one extent becomes three.

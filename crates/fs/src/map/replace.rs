@@ -3,6 +3,8 @@
 //! Owns: that the old map goes with what it led to, and the new one stands with what it takes. Excludes: taking the
 //! blocks that it leads to, and bringing their contents there.
 
+use std::fmt;
+
 use ondisk::extent::Extent;
 use ondisk::features::Incompat;
 use ondisk::inode::{I_BLOCK_LEN, Inode, InodeFlags};
@@ -20,6 +22,22 @@ pub enum MapForm {
     Extents,
     /// Direct and indirect block pointers (ext2, ext3).
     Pointers,
+}
+
+impl fmt::Display for MapForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MapForm::Extents => "extents",
+            MapForm::Pointers => "block pointers",
+        })
+    }
+}
+
+impl MapForm {
+    /// The form of an inode's map, or the one that it would have.
+    pub(crate) fn of(inode: &Inode) -> Self {
+        if super::is_tree(inode) { MapForm::Extents } else { MapForm::Pointers }
+    }
 }
 
 /// A part of a new map, in file order.
@@ -74,8 +92,8 @@ pub(crate) fn may_have(format: &Format, inode: &Inode, form: MapForm) -> Result<
         MapForm::Pointers if format.geometry.cluster_log2 > 0 => {
             unsupported("block pointers: the volume has clusters")
         }
-        MapForm::Pointers if inode.size() > u64::from(u32::MAX) << 9 => {
-            Err(Error::FileTooLarge("for block pointers".into()))
+        _ if inode.size() > super::size_limit(format, form) => {
+            Err(Error::FileTooLarge(format!("for {form}")))
         }
         MapForm::Extents | MapForm::Pointers => Ok(()),
     }

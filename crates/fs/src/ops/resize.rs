@@ -15,7 +15,7 @@ use super::rules::{self, Deed};
 use super::write::WriteOptions;
 use crate::dirty::{Growth, Reason};
 use crate::error::{Error, Result};
-use crate::map::{Segment, State};
+use crate::map::{self, MapForm, Segment, State};
 use crate::ranges::{ByteRange, FileBlocks, in_parts};
 use crate::tx::{Tx, View};
 use crate::volume::{Seen, Volume};
@@ -216,7 +216,7 @@ impl<'v> Reshape<'v> {
     fn allocate_alone(&self, mode: Allocate, range: ByteRange) -> Result<()> {
         self.change_file(|tx, node| {
             rules::may(node, Deed::Allocate(mode))?;
-            let limit = file::size_limit(&self.volume.format, node);
+            let limit = map::size_limit(&self.volume.format, MapForm::of(node));
             if range.end > limit && mode != Allocate::PunchHole {
                 return Err(Error::FileTooLarge(format!("at most {limit} bytes")));
             }
@@ -243,9 +243,7 @@ impl<'v> Reshape<'v> {
         self.change_file(|tx, node| {
             rules::may(node, Deed::Remap)?;
             tx.contents(node).grow_out()?;
-            if !extents && node.size() > u64::from(u32::MAX) << 9 {
-                return Err(Error::FileTooLarge("for block pointers".into()));
-            }
+            map::may_have(tx.format, node, if extents { MapForm::Extents } else { MapForm::Pointers })?;
             tx.map(node).switch(extents)
         })
     }
@@ -297,7 +295,7 @@ fn seek_in(view: View<'_>, node: &Inode, offset: u64, what: Seek) -> Result<Opti
 impl<'v> Tx<'v> {
     /// Cuts or lengthens a file. The bytes that its last block holds behind its end become zeros.
     pub(super) fn resize(&mut self, node: &mut Inode, size: u64) -> Result<()> {
-        let limit = file::size_limit(self.format, node);
+        let limit = map::size_limit(self.format, MapForm::of(node));
         if size > limit {
             return Err(Error::FileTooLarge(format!("{size} bytes, at most {limit}")));
         }
@@ -421,7 +419,7 @@ impl<'v> Tx<'v> {
         if range.start >= node.size() {
             return Err(Error::Invalid("the range begins behind the end of the file".into()));
         }
-        let limit = file::size_limit(self.format, node);
+        let limit = map::size_limit(self.format, MapForm::of(node));
         let size = node.size().checked_add(range.len()).filter(|size| *size <= limit);
         let size = size.ok_or_else(|| Error::FileTooLarge(format!("{} bytes more", range.len())))?;
         self.map(node).spread(blocks)?;

@@ -14,7 +14,7 @@ use crate::charges::{Ids, Whose};
 use crate::dirty::{DirtyFile, Reason, State};
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::map::State as Mapping;
+use crate::map::{self, MapForm, State as Mapping};
 use crate::ranges::{ByteRange, FileBlocks};
 use crate::tx::View;
 use crate::usage::Wanted;
@@ -153,7 +153,7 @@ impl Write<'_> {
     /// One try at a write. In the last one space is not promised but taken, to the last block.
     fn once(&mut self, last: bool) -> Result<()> {
         let node = self.seen.refreshed()?;
-        let limit = file::size_limit(&self.volume.format, node);
+        let limit = map::size_limit(&self.volume.format, MapForm::of(node));
         let end = self.offset.checked_add(self.data.len() as u64).filter(|end| *end <= limit);
         let Some(end) = end else { return Err(Error::FileTooLarge(format!("at most {limit} bytes"))) };
         if self.data.is_empty() {

@@ -5,6 +5,7 @@
 //! Excludes the calls themselves: [`crate::workload`].
 
 mod census;
+mod cold;
 mod compare;
 mod mbstats;
 mod peer;
@@ -113,6 +114,7 @@ const CASES: &[Case] = &[
     Case { name: "dbench", workload: "dbench", settings: &[], about: "eight clients of a file server" },
     Case { name: "tree", workload: "tree", settings: &[], about: "a ports tree unpacked, and removed" },
     Case { name: "age", workload: "age", settings: &[], about: "full to 80 %, all written over twice" },
+    Case { name: "age-85", workload: "age", settings: &[("fill", "85")], about: "the same to 85 %" },
     Case {
         name: "geriatrix",
         workload: "geriatrix",
@@ -230,6 +232,7 @@ fn one(
         let outcome = peer.run(place, phase)?;
         let census = peer.census(place)?;
         let figures = std::iter::once(("seconds", outcome.seconds())).chain(census.figures(&new));
+        let figures = figures.chain(peer.cold(place)?);
         cells.push(Cell {
             table: TABLE.into(),
             case: name,

@@ -6,6 +6,7 @@ use platfs::device::FileDevice;
 use platfs::mkfs::{FsType, Options, Plan};
 
 use super::census::Census;
+use super::cold;
 use super::place::{Mounted, Place};
 use super::tool;
 use crate::system::{Computer, Directory, Library, Op, Phase, Stream};
@@ -163,6 +164,17 @@ impl Peer {
                 census
             }
             _ => Census::of_ext(&place.image()),
+        }
+    }
+
+    /// How long all of the volume is read with nothing cached, in model time; of ext volumes only.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub(super) fn cold(&self, place: &Place) -> Result<Vec<(&'static str, f64)>, String> {
+        match self.kind {
+            Kind::Kernel("xfs" | "btrfs") => Ok(Vec::new()),
+            _ => cold::figures(&place.image()),
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::results::Record;
+use crate::system::{Computer, Library};
+use crate::workload::in_real_time;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const QUICK: u64 = 320;
@@ -63,6 +65,30 @@ fn what_is_asked_wrongly_is_explained() {
     assert!(tool::run("no-such-tool", [""]).unwrap_err().contains("is not installed"));
 }
 
+/// Layout decides: a file whose blocks lie in their order against one whose blocks alternate with another's.
+#[test]
+fn pieces_cost_a_cold_reader_time_on_a_disk() {
+    use platfs::placement::BlockPolicyKind;
+    let place = Place::new(&std::env::temp_dir()).unwrap();
+    let time = |policy| {
+        let peer = Peer::named("library", None).unwrap();
+        peer.make(&place, 192 << 20).unwrap();
+        let mounting = Computer::mounting().policy(policy).delay(0);
+        let library = Library::<Computer>::on_image(&place.image(), &mounting).unwrap();
+        let mut scale = Scale { quick: true, ..Scale::default() };
+        scale.settings.insert("size".into(), (1 << 20).to_string());
+        for phase in (Workload::named("append").unwrap().phases)(&scale).unwrap() {
+            in_real_time(&library, phase).unwrap();
+        }
+        library.close().unwrap();
+        let again = cold::figures(&place.image()).unwrap();
+        assert_eq!(again, cold::figures(&place.image()).unwrap());
+        again[0].1
+    };
+    let (lease, single) = (time(BlockPolicyKind::Lease), time(BlockPolicyKind::Single));
+    assert!(lease * 1.5 < single, "{lease} {single}");
+}
+
 #[test]
 fn the_same_calls_on_the_library_and_the_kernel_are_compared() {
     let results = std::env::temp_dir().join(format!("plat-lab-peers-results-{}", std::process::id()));
@@ -87,6 +113,9 @@ fn the_same_calls_on_the_library_and_the_kernel_are_compared() {
         cell.figures.0.iter().find(|figure| figure.0 == name).map(|figure| figure.1)
     };
     assert_eq!(figure("library", "dd", "extents/file"), Some(1.0));
+    let cold = |system: &str, at: usize| figure(system, "age", cold::DRIVES[at].1);
+    let (disk, flash) = (cold("library", 0).unwrap(), cold("library", 1).unwrap());
+    assert!(disk > flash && flash > 0.0 && cold("xfs", 0).is_none(), "{disk} {flash}");
     let files = figure("library", "age", "files").unwrap();
     assert!(files > 100.0, "{files}");
     for system in ["ext4", "xfs", "btrfs"] {

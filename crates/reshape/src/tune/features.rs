@@ -3,6 +3,8 @@
 //! Excludes: the features of checksums, which `checksums` brings about when all others are there.
 
 use ondisk::features::{Compat, FEATURE_NAMES, FeatureBit, Features, Incompat, RoCompat};
+use ondisk::file_size;
+use ondisk::inode::{FileType, InodeFlags};
 use ondisk::quota::QuotaKind;
 use platfs::mkfs::FeatureEdit;
 
@@ -238,6 +240,11 @@ fn turn_off(work: &mut Work<'_>, bit: FeatureBit) -> Result<()> {
             hidden::remove_quota(work, QuotaKind::Project)?;
             flag(work, bit, false)
         }
+        FeatureBit::RoCompat(RoCompat::HUGE_FILE) => {
+            work.deepen()?;
+            refuse_large_files(work)?;
+            flag(work, bit, false)
+        }
         // The check of the draft says whether a file needs the feature.
         _ => {
             if bit != FeatureBit::RoCompat(RoCompat::READONLY) {
@@ -246,6 +253,28 @@ fn turn_off(work: &mut Work<'_>, bit: FeatureBit) -> Result<()> {
             flag(work, bit, false)
         }
     }
+}
+
+/// Linux does not open a file whose size is beyond what it may be without huge_file, and no check says so.
+fn refuse_large_files(work: &Work<'_>) -> Result<()> {
+    let geometry = work.draft.geometry();
+    let (size, first) = (geometry.block_size, geometry.first_inode);
+    super::checksums::each_inode(&work.draft, &mut |inode| {
+        // The inode that keeps blocks for growth has the size of its whole map.
+        if inode.number().get() < first {
+            return Ok(false);
+        }
+        let limit = file_size::limit(size, inode.flags().contains(InodeFlags::EXTENTS), false);
+        let is_file = inode.file_type() == Some(FileType::Regular) && inode.links() > 0;
+        if is_file && inode.size() > limit {
+            return refused(format!(
+                "huge_file can't be turned off: the file of inode {} has {} bytes, and without it at most {limit} are possible",
+                inode.number(),
+                inode.size()
+            ));
+        }
+        Ok(false)
+    })
 }
 
 /// Features that have to be there first.
