@@ -277,3 +277,37 @@ fn space_of_files_in_images() {
     model.drain(4096..12_288);
     assert!(fs::read(&path).unwrap() == model);
 }
+
+/// A change whose stamp the kernel sends at once, and at once another in the same tick, whose stamp is the same: no stamp
+/// of the server's comes over it. Files beside the mount that are looked at put the kernel's stamps ahead of its ticks.
+#[test]
+fn times_of_files_are_those_that_the_mount_showed() {
+    let test = "times_of_files_are_those_that_the_mount_showed";
+    if !have(test, &["mke2fs"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = volume(&scratch, "-t ext4");
+    let mounted = Mounted::new(&image, &["-o", "rw,allow_other"]).unwrap();
+    let beside = scratch.join("beside");
+    let mut shown = Vec::new();
+    for number in 0..200 {
+        let path = mounted.path().join(number.to_string());
+        let file = File::create(&path).unwrap();
+        file.write_all_at(&[1; 8192], 0).unwrap();
+        for bytes in [b"a", b"b"] {
+            fs::write(&beside, bytes).unwrap();
+            fs::metadata(&beside).unwrap();
+        }
+        file.set_len(4096).unwrap();
+        rustix::fs::fallocate(&file, Flags::KEEP_SIZE | Flags::PUNCH_HOLE, 0, 4096).unwrap();
+        drop(file);
+        shown.push(fs::metadata(&path).unwrap());
+    }
+    mounted.unmount();
+    let kernel = mount::Mounted::read_only(&image).unwrap();
+    for (number, shown) in shown.iter().enumerate() {
+        let found = fs::metadata(kernel.path().join(number.to_string())).unwrap();
+        assert_eq!((found.mtime(), found.mtime_nsec()), (shown.mtime(), shown.mtime_nsec()), "{number}");
+    }
+}

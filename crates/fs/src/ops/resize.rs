@@ -127,7 +127,7 @@ impl Volume {
     ) -> Result<()> {
         let end = offset.checked_add(len).filter(|_| len > 0);
         let end = end.ok_or_else(|| Error::Invalid("an empty range, or one beyond all files".into()))?;
-        let reshape = Reshape::of(self, number);
+        let reshape = Reshape { keep_times: options.keep_times, ..Reshape::of(self, number) };
         reshape.may_reshape(Deed::Allocate(mode), options)?;
         reshape.alone(|| {
             let part = |range: Range<u64>| reshape.allocate_alone(mode, range.into());
@@ -168,11 +168,13 @@ impl Volume {
 pub(super) struct Reshape<'v> {
     volume: &'v Volume,
     number: InodeNumber,
+    /// See [`WriteOptions::keep_times`].
+    keep_times: bool,
 }
 
 impl<'v> Reshape<'v> {
     pub(super) fn of(volume: &'v Volume, number: InodeNumber) -> Self {
-        Reshape { volume, number }
+        Reshape { volume, number, keep_times: false }
     }
 
     /// Cuts a file of which more goes than one transaction can free: its size changes at once.
@@ -259,7 +261,7 @@ impl<'v> Reshape<'v> {
             }
             let before = node.clone();
             verb(tx, &mut node)?;
-            if node != before {
+            if node != before && !self.keep_times {
                 tx.touch(&mut node, &[TimeField::Modify, TimeField::Change]);
             }
             tx.note_size(node.size());

@@ -82,12 +82,13 @@ fn read_all(work: &Work<'_>) -> Result<Vec<(InodeNumber, Vec<u8>)>> {
     Ok(records)
 }
 
-/// Takes room for new tables and gives the old ones back.
+/// Gives the old tables back and takes room for new ones, which may lie over the old.
 fn tables(work: &mut Work<'_>, had: u32, has: u32) -> Result<Vec<(Group, Block)>> {
     let flexible = work.draft.features().incompat.contains(Incompat::FLEX_BG);
     let mut moved = Vec::new();
     for group in (0..work.draft.geometry().groups).map(Group) {
         let old = work.draft.descriptor(group).inode_table();
+        work.draft.release(&[(old, u64::from(had))])?;
         let Some(place) = work.draft.take_run(group, u64::from(has), flexible)? else {
             return refused(format!(
                 "the inode table of group {group} needs {has} free blocks in one piece, and there are none{}",
@@ -95,7 +96,6 @@ fn tables(work: &mut Work<'_>, had: u32, has: u32) -> Result<Vec<(Group, Block)>
             ));
         };
         work.draft.zero_first(&[(place, u64::from(has))])?;
-        work.draft.release(&[(old, u64::from(had))])?;
         moved.push((group, place));
     }
     Ok(moved)

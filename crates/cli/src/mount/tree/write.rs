@@ -277,7 +277,8 @@ impl Altering<'_> {
         let facts = self.volume.metadata(number)?;
         let drop_special_bits = flags.drop_privileges && facts.permissions & SPECIAL != 0;
         // What the kernel took into its pages went through the rules then.
-        let options = WriteOptions { keep_times: flags.cached, drop_special_bits, taken: flags.cached };
+        let keep_times = flags.cached || self.leaves_times();
+        let options = WriteOptions { keep_times, drop_special_bits, taken: flags.cached };
         // What is in the pages of the kernel may be older than the flag of a file, if it got that meanwhile.
         let is_late = || self.flagged().contains(&number);
         let is_immutable = flags.cached && facts.flags.contains(InodeFlags::IMMUTABLE);
@@ -334,7 +335,13 @@ impl Altering<'_> {
         let facts = self.volume.metadata(number)?;
         let drop_special_bits = caller.uid != 0 && facts.permissions & SPECIAL != 0;
         let known = if drop_special_bits { Known::Stale } else { Known::Still };
-        Ok((WriteOptions { drop_special_bits, ..WriteOptions::default() }, known))
+        Ok((WriteOptions { drop_special_bits, keep_times: self.leaves_times(), taken: false }, known))
+    }
+
+    /// Whether the kernel keeps the times of contents. It stamps a file for each change that it asks for, and sends the
+    /// stamp when it writes the inode, but not twice: a stamp of ours behind that would stay, which no program was shown.
+    fn leaves_times(&self) -> bool {
+        self.terms.writeback
     }
 
     /// The kernel writes whole pages: what it says of the bytes before the end of a file that can only
