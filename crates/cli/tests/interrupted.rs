@@ -415,14 +415,14 @@ fn many() -> usize {
 
 /// `cargo test -p platfs-cli --test interrupted -- --ignored --nocapture`; `PLATFS_STATES` of each verb in all.
 #[test]
-#[ignore = "half an hour: 100,000 states"]
+#[ignore = "minutes: up to 100,000 different states"]
 fn another_size_comes_after_power_failures_often() {
     let cases = resizings();
     explore("another_size", &cases, many().div_ceil(cases.len()), 50);
 }
 
 #[test]
-#[ignore = "half an hour: 100,000 states"]
+#[ignore = "minutes: up to 100,000 different states"]
 fn other_parameters_come_after_power_failures_often() {
     let cases = tunings();
     explore("other_parameters", &cases, many().div_ceil(cases.len()), 50);

@@ -23,6 +23,12 @@ fn largest(fits: impl Fn(u64) -> bool) -> u64 {
     least
 }
 
+fn make(image: &Path, options: &[&str]) {
+    let _ = fs::remove_file(image);
+    let mut command = tool::command("mke2fs");
+    tool::run(command.args(["-q", "-F", "-t", "ext4"]).args(options).arg(image).arg("32M"));
+}
+
 fn open(image: &Path) -> Volume {
     let file = File::options().read(true).write(true).open(image).unwrap();
     Volume::open(Arc::new(FileDevice::new(file).unwrap()), &OpenOptions::new().write(true)).unwrap()
@@ -45,10 +51,7 @@ fn files_are_as_large_as_linux_lets_them_be() {
     for (block, features) in
         ["1024", "2048", "4096"].into_iter().flat_map(|block| kinds.map(|kind| (block, kind)))
     {
-        let _ = fs::remove_file(&image);
-        let mut command = tool::command("mke2fs");
-        command.args(["-q", "-F", "-t", "ext4", "-b", block, "-O", features]);
-        tool::run(command.arg(&image).arg("32M"));
+        make(&image, &["-b", block, "-O", features]);
         let theirs = {
             let mounted = Mounted::read_write(&image).unwrap();
             let file = File::create(mounted.path().join("theirs")).unwrap();
@@ -81,10 +84,7 @@ fn a_map_of_a_large_file_changes_its_form_where_linux_opens_it_then() {
     let image = scratch.join("disk.img");
     // What block pointers reach, as the test above has it of Linux.
     for (block, reach) in [("1024", 17_247_252_480), ("4096", 4_402_345_721_856)] {
-        let _ = fs::remove_file(&image);
-        tool::run(
-            tool::command("mke2fs").args(["-q", "-F", "-t", "ext4", "-b", block]).arg(&image).arg("32M"),
-        );
+        make(&image, &["-b", block]);
         let volume = open(&image);
         for (name, size, fits) in [("fits", reach, true), ("larger", reach + 1, false)] {
             let number = create(&volume, name);

@@ -6,14 +6,17 @@
 use crate::block_map;
 use crate::units::BlockSize;
 
-/// One past the last file block of an extent tree: the last number is kept free, so that no size overflows.
-pub const LAST_IN_TREE: u64 = u32::MAX as u64;
+/// One past the last file block that an extent tree or a map of block pointers reaches.
+#[must_use]
+pub fn reach(size: BlockSize, has_extents: bool) -> u64 {
+    // Of a tree the last number is kept free, so that no size overflows.
+    if has_extents { u64::from(u32::MAX) } else { block_map::limit(size) }
+}
 
 /// The largest size in bytes of a regular file with an extent tree or with block pointers, on a volume with `huge_file`
 /// or without.
 #[must_use]
 pub fn limit(size: BlockSize, has_extents: bool, has_huge_file: bool) -> u64 {
-    let reach = if has_extents { LAST_IN_TREE } else { block_map::limit(size) };
     // Without huge_file 32 bits count sectors: of whole blocks, and the blocks of a full indirect map take their share.
     // Those of a tree are too few to count.
     let counted = u64::from(u32::MAX) >> (size.log2() - 9);
@@ -22,7 +25,7 @@ pub fn limit(size: BlockSize, has_extents: bool, has_huge_file: bool) -> u64 {
         (false, true) => counted,
         (false, false) => counted - block_map::indirect_blocks(size, counted),
     };
-    reach.min(charged) << size.log2()
+    reach(size, has_extents).min(charged) << size.log2()
 }
 
 #[cfg(test)]

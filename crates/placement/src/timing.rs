@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_is_told_from_holding() {
+    fn waiting_and_holding_are_measured_apart() {
         let (timer, mutex) = (Timer::default(), Mutex::new(0));
         timer.start(steps);
         *timer.lock(&mutex, || ()) += 1;

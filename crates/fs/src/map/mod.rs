@@ -226,7 +226,7 @@ impl<'a> Map<'a> {
 
 /// One past the last file block that the map of an inode can hold.
 pub(crate) fn limit(size: BlockSize, inode: &Inode) -> u64 {
-    if is_tree(inode) { file_size::LAST_IN_TREE } else { ondisk::block_map::limit(size) }
+    file_size::reach(size, is_tree(inode))
 }
 
 /// The largest size in bytes of a file whose map has this form.

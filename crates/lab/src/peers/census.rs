@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ondisk::inode::FileType;
 use ondisk::units::Group;
 use platfs::device::FileDevice;
-use platfs::{OpenOptions, State, Volume, Walk};
+use platfs::{InodeNumber, OpenOptions, State, Volume, Walk};
 
 use super::tool;
 use crate::measure::ratio;
@@ -158,31 +158,42 @@ impl Census {
 /// The pieces of every regular file of a volume, hard links once.
 fn pieces(volume: &Volume) -> platfs::Result<Vec<u64>> {
     let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
+    each_entry(volume, &mut |number, file_type| {
+        if file_type != FileType::Regular || !seen.insert(number) {
+            return Ok(());
+        }
+        let mut pieces = Pieces::default();
+        for segment in volume.map(number)? {
+            let segment = segment?;
+            if let State::Mapped(start) | State::Unwritten(start) = segment.state {
+                pieces.add(u64::from(segment.logical.0), start.0, segment.count);
+            }
+        }
+        all.extend((pieces.count > 0).then_some(pieces.count));
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// Visits every entry of a volume, in the order of its directories; what a directory holds comes behind its entry.
+pub(super) fn each_entry(
+    volume: &Volume,
+    visit: &mut dyn FnMut(InodeNumber, FileType) -> platfs::Result<()>,
+) -> platfs::Result<()> {
     let mut walk = Walk::new(volume);
-    walk.enter(b"", platfs::InodeNumber::ROOT)?;
+    walk.enter(b"", InodeNumber::ROOT)?;
     while walk.depth() > 0 {
         let Some(entry) = walk.next_entry().cloned() else {
             walk.leave();
             continue;
         };
-        match volume.entry_type(&entry)? {
-            FileType::Directory => {
-                walk.enter(&entry.name, entry.inode)?;
-            }
-            FileType::Regular if seen.insert(entry.inode) => {
-                let mut pieces = Pieces::default();
-                for segment in volume.map(entry.inode)? {
-                    let segment = segment?;
-                    if let State::Mapped(start) | State::Unwritten(start) = segment.state {
-                        pieces.add(u64::from(segment.logical.0), start.0, segment.count);
-                    }
-                }
-                all.extend((pieces.count > 0).then_some(pieces.count));
-            }
-            _ => {}
+        let file_type = volume.entry_type(&entry)?;
+        visit(entry.inode, file_type)?;
+        if file_type == FileType::Directory {
+            walk.enter(&entry.name, entry.inode)?;
         }
     }
-    Ok(all)
+    Ok(())
 }
 
 /// Pieces of each file with blocks in what `filefrag -v` prints.

@@ -1,5 +1,6 @@
 //! How long a program such as `tar c` would read a whole volume with nothing cached, on a drive in model time: what
-//! layout alone is worth to its user. Every ext volume is read by the same reader, in the order of its directories.
+//! layout alone is worth to its user. Every ext volume is read by the same reader, in the order of its directories. Excludes how
+//! things lie (`census`), and what drives cost ([`crate::drive`]).
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -9,8 +10,9 @@ use std::sync::Arc;
 
 use ondisk::inode::FileType;
 use platfs::device::{Device, FileDevice};
-use platfs::{InodeNumber, OpenOptions, Volume, Walk};
+use platfs::{OpenOptions, Volume};
 
+use super::census::each_entry;
 use crate::drive::{Drive, ModelDevice};
 use crate::numbers::float;
 
@@ -78,29 +80,18 @@ fn read(image: &Path, drive: &'static Drive) -> Result<u64, String> {
 fn everything(volume: &Volume) -> platfs::Result<()> {
     let mut seen = BTreeSet::new();
     let mut buffer = vec![0; AHEAD];
-    let mut walk = Walk::new(volume);
-    walk.enter(b"", InodeNumber::ROOT)?;
-    while walk.depth() > 0 {
-        let Some(entry) = walk.next_entry().cloned() else {
-            walk.leave();
-            continue;
-        };
-        let facts = volume.metadata(entry.inode)?;
-        match facts.file_type {
-            FileType::Directory => {
-                walk.enter(&entry.name, entry.inode)?;
-            }
-            FileType::Regular if seen.insert(entry.inode) => {
-                let mut at = 0;
-                while at < facts.size {
-                    let rest = usize::try_from(facts.size - at).unwrap_or(AHEAD).min(AHEAD);
-                    let piece = buffer.get_mut(..rest).unwrap_or_default();
-                    volume.read_at(entry.inode, at, piece)?;
-                    at += rest as u64;
-                }
-            }
-            _ => {}
+    each_entry(volume, &mut |number, file_type| {
+        let facts = volume.metadata(number)?;
+        if file_type != FileType::Regular || !seen.insert(number) {
+            return Ok(());
         }
-    }
-    Ok(())
+        let mut at = 0;
+        while at < facts.size {
+            let rest = usize::try_from(facts.size - at).unwrap_or(AHEAD).min(AHEAD);
+            let piece = buffer.get_mut(..rest).unwrap_or_default();
+            volume.read_at(number, at, piece)?;
+            at += rest as u64;
+        }
+        Ok(())
+    })
 }

@@ -743,7 +743,7 @@ impl Service for Tree {
     fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> fuse::Result<Known> {
         let work = |at: &Altering<'_>| at.write_from(node, offset, data, flags);
         let done = self.alter(Verb::Write, (node, b""), Changed::Inode, work);
-        self.nearly_full.wrote(&self.volume, data.len() as u64);
+        self.nearly_full.took(&self.volume, data.len() as u64);
         if let (true, Err(errno), Ok(number)) = (flags.cached, &done, self.inode(node)) {
             self.lost(number, *errno, data.len());
         }
@@ -753,7 +753,7 @@ impl Service for Tree {
     fn allocate(&self, caller: Caller, node: u64, mode: u32, range: (u64, u64)) -> fuse::Result<Known> {
         let work = |at: &Altering<'_>| at.change_space(caller, node, mode, range);
         let done = self.alter(Verb::Fallocate, (node, b""), Changed::Inode, work);
-        self.nearly_full.wrote(&self.volume, range.1);
+        self.nearly_full.took(&self.volume, range.1);
         done
     }
 
@@ -761,7 +761,7 @@ impl Service for Tree {
         let work = |at: &Altering<'_>| at.copy_range(caller, from, to, len);
         let done = self.alter(Verb::CopyRange, (to.0, b""), Changed::Inode, work);
         let copied = done.as_ref().map_or(0, |(copied, _)| *copied);
-        self.nearly_full.wrote(&self.volume, copied);
+        self.nearly_full.took(&self.volume, copied);
         done
     }
 

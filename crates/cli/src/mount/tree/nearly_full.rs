@@ -138,8 +138,8 @@ impl NearlyFull {
         let _ = self.limits.set(limits);
     }
 
-    /// `bytes` have arrived, or were given space: looks at the room if it is time.
-    pub(super) fn wrote(&self, volume: &Volume, bytes: u64) {
+    /// `bytes` have taken room, written or given space to: looks at what is left if it is time.
+    pub(super) fn took(&self, volume: &Volume, bytes: u64) {
         // More than any volume has at once, and too little for a sum of many to overflow.
         let bytes = i64::try_from(bytes.min(1 << 50)).unwrap_or(i64::MAX);
         if self.until_look.fetch_sub(bytes, Ordering::Relaxed) < bytes {

@@ -252,7 +252,7 @@ impl<'a> Search<'a> {
                 if criterion == Criterion::BestAvailLen {
                     self.goal = len;
                 }
-                // Scanning changes no set, so the members can be listed before.
+                // As they are now: a group that another thread changes meanwhile is looked at under its lock, or not at all.
                 let members = self.groups.members(self.view, criterion, key, newest.then_some(range));
                 for group in members {
                     if self.state != Status::Continue {

@@ -138,7 +138,7 @@ fn threads_search_side_by_side() {
 
 /// As when another thread takes the best run between the look at it and the second look.
 #[test]
-fn who_loses_the_best_run_takes_the_first() {
+fn a_search_that_loses_the_best_run_takes_the_first() {
     let engine = engine(Tunables::new(Generation::UpTo64));
     let (view, groups, losers) = (engine.shared.view(), Groups::default(), AtomicU32::new(0));
     groups.prepare(&view);
