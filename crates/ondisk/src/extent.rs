@@ -177,25 +177,17 @@ impl Node {
     /// # Errors
     /// The rule that is broken, in words that complete "extent node: ...".
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
-        // spec: extent
-        let Head { magic, count, capacity: most, depth } = Head::read(bytes);
-        if magic != EXTENT_MAGIC {
-            return Err(format!("magic is {magic:#06x}, not {EXTENT_MAGIC:#06x}"));
-        }
-        if most > capacity(bytes.len()) || most == 0 || count > most {
-            return Err(format!("{count} entries of at most {most} do not fit {} bytes", bytes.len()));
-        }
-        if depth > MAX_DEPTH {
-            return Err(format!("depth {depth} is over {MAX_DEPTH}"));
-        }
-        let records =
-            bytes.get(ENTRY_LEN..).unwrap_or_default().chunks_exact(ENTRY_LEN).take(usize::from(count));
+        let (Head { count, capacity, depth, .. }, records) = checked(bytes)?;
         let entries = if depth == 0 {
-            Entries::Leaf(decode_extents(records)?)
+            let mut extents = Vec::with_capacity(usize::from(count));
+            check_extents(records, |extent| extents.push(extent))?;
+            Entries::Leaf(extents)
         } else {
-            Entries::Index(decode_children(records)?)
+            let mut children = Vec::with_capacity(usize::from(count));
+            check_children(records, |child| children.push(child))?;
+            Entries::Index(children)
         };
-        Ok(Node { depth, capacity: most, entries })
+        Ok(Node { depth, capacity, entries })
     }
 
     /// Writes the node over a buffer it fits; the generation and bytes behind the entries stay.
@@ -234,8 +226,31 @@ fn write_at(bytes: &mut [u8], at: usize, data: &[u8]) {
     }
 }
 
-fn decode_extents<'a>(records: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Extent>, String> {
-    let mut extents = Vec::new();
+/// The head of a node, and its records, as many as are in use.
+fn checked(bytes: &[u8]) -> Result<(Head, impl Iterator<Item = &[u8]>), String> {
+    // spec: extent
+    let head @ Head { magic, count, capacity: most, depth } = Head::read(bytes);
+    if magic != EXTENT_MAGIC {
+        return Err(format!("magic is {magic:#06x}, not {EXTENT_MAGIC:#06x}"));
+    }
+    if most > capacity(bytes.len()) || most == 0 || count > most {
+        return Err(format!("{count} entries of at most {most} do not fit {} bytes", bytes.len()));
+    }
+    if depth > MAX_DEPTH {
+        return Err(format!("depth {depth} is over {MAX_DEPTH}"));
+    }
+    if depth > 0 && count == 0 {
+        return Err("index node is empty".to_owned());
+    }
+    let records = bytes.get(ENTRY_LEN..).unwrap_or_default().chunks_exact(ENTRY_LEN);
+    Ok((head, records.take(usize::from(count))))
+}
+
+/// Hands out the extents of a leaf, which rise and do not overlap.
+fn check_extents<'a>(
+    records: impl Iterator<Item = &'a [u8]>,
+    mut each: impl FnMut(Extent),
+) -> Result<(), String> {
     let mut free_from = 0_u64;
     for record in records {
         let extent = Extent::read(record);
@@ -246,21 +261,78 @@ fn decode_extents<'a>(records: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Ext
             return Err(format!("extent at file block {} overlaps or is out of order", extent.logical));
         }
         free_from = extent.logical_end();
-        extents.push(extent);
+        each(extent);
     }
-    Ok(extents)
+    Ok(())
 }
 
-fn decode_children<'a>(records: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Child>, String> {
-    let mut children: Vec<Child> = Vec::new();
+/// Hands out the entries of an index node, which rise.
+fn check_children<'a>(
+    records: impl Iterator<Item = &'a [u8]>,
+    mut each: impl FnMut(Child),
+) -> Result<(), String> {
+    let mut last = None;
     for record in records {
         let child = Child::read(record);
-        if children.last().is_some_and(|last| last.logical >= child.logical) {
+        if last.is_some_and(|last| last >= child.logical) {
             return Err(format!("index entry at file block {} is out of order", child.logical));
         }
-        children.push(child);
+        last = Some(child.logical);
+        each(child);
     }
-    if children.is_empty() { Err("index node is empty".to_owned()) } else { Ok(children) }
+    Ok(())
+}
+
+/// The entry at or before a file block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// Of a leaf; none if the block lies before all of them.
+    Extent(Option<Extent>),
+    /// Of an index node; a block before all of them belongs to the first.
+    Child(Child),
+}
+
+/// What a node says of a file block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// Levels below the node.
+    pub depth: u16,
+    /// The entry at or before the block.
+    pub entry: Entry,
+    /// Where the entry behind that one begins.
+    pub next: Option<FileBlock>,
+}
+
+impl Found {
+    /// Looks for a file block in a node, which is checked as [`Node::parse`] does, without decoding it into lists.
+    ///
+    /// # Errors
+    /// As [`Node::parse`].
+    pub fn find(bytes: &[u8], at: FileBlock) -> Result<Self, String> {
+        let (Head { depth, .. }, records) = checked(bytes)?;
+        let mut next = None;
+        if depth == 0 {
+            let mut before = None;
+            check_extents(records, |extent| {
+                if extent.logical <= at {
+                    before = Some(extent);
+                } else if next.is_none() {
+                    next = Some(extent.logical);
+                }
+            })?;
+            return Ok(Found { depth, entry: Entry::Extent(before), next });
+        }
+        let mut taken = None;
+        check_children(records, |child| {
+            if taken.is_none() || child.logical <= at {
+                taken = Some(child);
+            } else if next.is_none() {
+                next = Some(child.logical);
+            }
+        })?;
+        let child = taken.ok_or("index node is empty")?;
+        Ok(Found { depth, entry: Entry::Child(child), next })
+    }
 }
 
 #[cfg(test)]
@@ -312,6 +384,38 @@ mod tests {
                 let mut again = bytes.clone();
                 node.store(&mut again);
                 prop_assert_eq!(Node::parse(&again).unwrap(), node);
+            }
+        }
+
+        #[test]
+        fn a_block_is_found_as_in_the_decoded_node(mut entries in prop::collection::vec((0_u32..60, 0_u16..9), 0..8),
+            depth in 0_u16..2, at in 0_u32..70, rising in any::<bool>()) {
+            if rising {
+                entries.sort_unstable();
+                entries.dedup_by_key(|entry| entry.0);
+            }
+            let mut bytes = vec![0; 12 * 9];
+            let head = Head { magic: EXTENT_MAGIC, count: u16::try_from(entries.len()).unwrap(), capacity: 8, depth };
+            head.store(&mut bytes);
+            for (index, (logical, count)) in entries.iter().enumerate() {
+                let extent = Extent { count: u32::from(*count), ..extent(*logical, 1000, 0, false) };
+                write_at(&mut bytes, 12 * (index + 1), &extent.encode());
+            }
+            let at = FileBlock(at);
+            let found = Found::find(&bytes, at);
+            match Node::parse(&bytes) {
+                Err(problem) => prop_assert_eq!(found, Err(problem)),
+                Ok(Node { entries: Entries::Leaf(list), .. }) => {
+                    let place = list.partition_point(|extent| extent.logical <= at);
+                    let before = place.checked_sub(1).map(|index| list[index]);
+                    let next = list.get(place).map(|extent| extent.logical);
+                    prop_assert_eq!(found, Ok(Found { depth, entry: Entry::Extent(before), next }));
+                }
+                Ok(Node { entries: Entries::Index(list), .. }) => {
+                    let place = list.partition_point(|child| child.logical <= at).max(1);
+                    let next = list.get(place).map(|child| child.logical);
+                    prop_assert_eq!(found, Ok(Found { depth, entry: Entry::Child(list[place - 1]), next }));
+                }
             }
         }
     }

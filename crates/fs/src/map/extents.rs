@@ -1,14 +1,15 @@
-//! Extent trees: lookup, and insertion with merging, splitting and growth. Taking ranges out,
-//! changing their state and shifting them stands in [`cut`], repacking a tree in [`bulk`].
+//! Extent trees: lookup, and insertion with merging, splitting and growth. Taking ranges out and
+//! shifting them stands in [`cut`], changing their state in [`states`], repacking a tree in [`bulk`].
 //!
 //! A tree is walked with the depth falling by one at each step, so that even a tree that a hostile
 //! image ties into a knot is left after five steps.
 
 pub(super) mod bulk;
 pub(super) mod cut;
+pub(super) mod states;
 
 use ondisk::corrupt::Place;
-use ondisk::extent::{self, Child, Entries, Extent, MAX_UNWRITTEN, MAX_WRITTEN, Node};
+use ondisk::extent::{self, Child, Entries, Entry, Extent, Found, MAX_UNWRITTEN, MAX_WRITTEN, Node};
 use ondisk::inode::{I_BLOCK_LEN, Inode};
 use ondisk::units::{Block, FileBlock};
 
@@ -51,24 +52,33 @@ pub(super) fn room_in_root(inode: &Inode) -> u64 {
     }
 }
 
+fn broken_root(inode: &Inode, problem: &str) -> Error {
+    broken(inode, format!("extent root: {problem}"))
+}
+
+fn broken_node(inode: &Inode, block: Block, problem: &str) -> Error {
+    broken(inode, format!("extent node in block {block}: {problem}"))
+}
+
 fn root(inode: &Inode) -> Result<Node> {
-    Node::parse(&inode.raw().i_block).map_err(|problem| broken(inode, format!("extent root: {problem}")))
+    Node::parse(&inode.raw().i_block).map_err(|problem| broken_root(inode, &problem))
 }
 
 fn child(map: Map<'_>, parent: &Node, at: Child) -> Result<Node> {
     map.refuse_foreign(at.node, 1)?;
     let bytes = map.blocks.read(at.node, map.node_role())?;
-    let node = Node::parse(&bytes);
-    let node =
-        node.map_err(|problem| broken(map.inode, format!("extent node in block {}: {problem}", at.node)))?;
-    if node.depth + 1 != parent.depth {
-        let (found, wanted) = (node.depth, parent.depth - 1);
-        return Err(broken(
-            map.inode,
-            format!("extent node in block {} has depth {found}, not {wanted}", at.node),
-        ));
-    }
+    let node = Node::parse(&bytes).map_err(|problem| broken_node(map.inode, at.node, &problem))?;
+    check_depth(map, at.node, node.depth, parent.depth)?;
     Ok(node)
+}
+
+/// Refuses a node that is not one level below its parent.
+fn check_depth(map: Map<'_>, block: Block, found: u16, parent: u16) -> Result<()> {
+    if found + 1 == parent {
+        return Ok(());
+    }
+    let wanted = parent.saturating_sub(1);
+    Err(broken(map.inode, format!("extent node in block {block} has depth {found}, not {wanted}")))
 }
 
 /// Entries at or before a file block.
@@ -107,11 +117,28 @@ fn next_key(path: &[Step]) -> u64 {
     path.iter().rev().find_map(right).map_or(LOGICAL_END, |logical| u64::from(logical.0))
 }
 
+/// The last extent at or before a file block, and where the next one can begin at the earliest.
+fn find(map: Map<'_>, at: FileBlock) -> Result<(Option<Extent>, u64)> {
+    let mut found =
+        Found::find(&map.inode.raw().i_block, at).map_err(|problem| broken_root(map.inode, &problem))?;
+    let mut next = LOGICAL_END;
+    loop {
+        next = found.next.map_or(next, |key| u64::from(key.0));
+        let Child { node, .. } = match found.entry {
+            Entry::Extent(extent) => return Ok((extent, next)),
+            Entry::Child(child) => child,
+        };
+        map.refuse_foreign(node, 1)?;
+        let bytes = map.blocks.read(node, map.node_role())?;
+        let below = Found::find(&bytes, at).map_err(|problem| broken_node(map.inode, node, &problem))?;
+        check_depth(map, node, below.depth, found.depth)?;
+        found = below;
+    }
+}
+
 pub(super) fn lookup(map: Map<'_>, at: FileBlock) -> Result<Segment> {
-    let path = descend(map, at)?;
-    let leaf = path.last().map(|step| (&step.node.entries, step.position));
-    if let Some((Entries::Leaf(extents), position)) = leaf
-        && let Some(extent) = position.checked_sub(1).and_then(|index| extents.get(index))
+    let (extent, next) = find(map, at)?;
+    if let Some(extent) = extent
         && extent.logical_end() > u64::from(at.0)
     {
         map.refuse_foreign(extent.start, u64::from(extent.count))?;
@@ -121,7 +148,7 @@ pub(super) fn lookup(map: Map<'_>, at: FileBlock) -> Result<Segment> {
         return Ok(Segment { logical: at, count: u64::from(extent.count - skipped), state });
     }
     // An index whose next key lies at or before the block would make no progress.
-    let count = next_key(&path).saturating_sub(u64::from(at.0));
+    let count = next.saturating_sub(u64::from(at.0));
     if count == 0 {
         return Err(broken(map.inode, format!("extent index is out of order at file block {at}")));
     }

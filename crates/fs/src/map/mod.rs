@@ -313,7 +313,16 @@ impl MapMut<'_, '_> {
         if unwritten && self.tx.journals_data() {
             self.forget_data(blocks)?;
         }
-        extents::cut::set_state(self, blocks, unwritten)
+        extents::states::set(self, &[blocks], unwritten)
+    }
+
+    /// Says of the mapped blocks in many ranges, which rise and do not overlap, that they are written: one change for
+    /// each leaf of the tree.
+    ///
+    /// # Errors
+    /// As [`MapMut::set_unwritten`].
+    pub(crate) fn set_all_written(&mut self, ranges: &[FileBlocks]) -> Result<()> {
+        if is_tree(self.inode) { extents::states::set(self, ranges, false) } else { Ok(()) }
     }
 
     /// What the journal has of the bytes of some file blocks does not count any more.

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::{NewRun, State};
 use crate::device::{Device, MemoryDevice};
 use crate::mkfs::{FsType, Options, Plan};
-use crate::options::OpenOptions;
+use crate::options::{OpenOptions, WriteOrder};
 use crate::ranges::FileBlocks;
 use crate::tx::Tx;
 use crate::volume::Volume;
@@ -20,12 +20,21 @@ use crate::volume::Volume;
 type Model = BTreeMap<u32, (u64, bool)>;
 
 fn volume(fs_type: FsType, block_size: u32) -> Volume {
+    opened(fs_type, block_size, &OpenOptions::new().write(true).unordered(true))
+}
+
+/// A volume of which nodes that the device leads to move before they change.
+fn soft_volume() -> Volume {
+    opened(FsType::Ext4, 1024, &OpenOptions::new().write(true).ordering(WriteOrder::Softdep))
+}
+
+fn opened(fs_type: FsType, block_size: u32, open: &OpenOptions) -> Volume {
     let mut options = Options::new(fs_type);
     options.block_size = Some(block_size);
     let bytes = 64 << 20;
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(bytes));
     Plan::new(&options, bytes).unwrap().write(&*device).unwrap();
-    let mut volume = Volume::open(device, &OpenOptions::new().write(true).unordered(true)).unwrap();
+    let mut volume = Volume::open(device, open).unwrap();
     // The places of these tests are made up.
     let shared = Arc::get_mut(&mut volume.core.shared).unwrap();
     shared.format = crate::grown::Grown::new(shared.format.without_zone());
@@ -111,6 +120,102 @@ proptest! {
             add(&mut tx, &mut inode, &mut model, run);
         }
         verify(&tx, &inode, &model, 4200);
+    }
+}
+
+/// Ranges of file blocks that rise and do not overlap.
+fn ranges() -> impl Strategy<Value = Vec<FileBlocks>> {
+    let steps = prop::collection::vec((0_u64..60, 1_u64..30), 1..120);
+    steps.prop_map(|steps| {
+        let mut at = 0;
+        let range = |(gap, count)| {
+            let start = at + gap;
+            at = start + count;
+            FileBlocks::new(start, at)
+        };
+        steps.into_iter().map(range).collect()
+    })
+}
+
+/// Gives what is mapped in some ranges a state, in both.
+fn convert(
+    tx: &mut Tx<'_>,
+    inode: &mut Inode,
+    model: &mut Model,
+    (ranges, unwritten): (&[FileBlocks], bool),
+) {
+    if unwritten {
+        for range in ranges {
+            tx.map(inode).set_unwritten(*range, true).unwrap();
+        }
+    } else {
+        tx.map(inode).set_all_written(ranges).unwrap();
+    }
+    for range in ranges {
+        let blocks = u32::try_from(range.start).unwrap()..u32::try_from(range.end).unwrap();
+        model.range_mut(blocks).for_each(|(_, block)| block.1 = unwritten);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn many_ranges_get_a_state_at_once(
+        runs in runs(),
+        rounds in prop::collection::vec((ranges(), any::<bool>()), 1..6),
+        soft in any::<bool>(),
+    ) {
+        let volume = if soft { soft_volume() } else { volume(FsType::Ext4, 1024) };
+        let mut inode = file(&volume);
+        let mut model = Model::new();
+        let mut tx = volume.tx(volume.context());
+        for (logical, start, count, _) in runs {
+            // Long extents without holes between them, and short ones.
+            let run = NewRun { logical: FileBlock(logical), start: Block(start), count: 8 * count, unwritten: true };
+            add(&mut tx, &mut inode, &mut model, run);
+        }
+        for (ranges, unwritten) in rounds {
+            convert(&mut tx, &mut inode, &mut model, (&ranges, unwritten));
+            verify(&tx, &inode, &model, 4200);
+        }
+    }
+}
+
+#[test]
+fn conversions_of_one_leaf_share_its_change() {
+    let volume = volume(FsType::Ext4, 1024);
+    let mut inode = file(&volume);
+    let mut model = Model::new();
+    let mut tx = volume.tx(volume.context());
+    let run = NewRun { logical: FileBlock(0), start: Block(9000), count: 20_000, unwritten: true };
+    add(&mut tx, &mut inode, &mut model, run);
+    let second: Vec<_> = (0..5000).map(|at| FileBlocks::new(4 * at, 4 * at + 1)).collect();
+    convert(&mut tx, &mut inode, &mut model, (&second, false));
+    verify(&tx, &inode, &model, 20_000);
+    // 10,000 extents fill 120 leaves of 84. Splits in half, one after the other, left 238.
+    let nodes = tx.view().map(&inode).sealed_blocks().unwrap().len();
+    assert!(nodes < 170, "{nodes} nodes");
+    // All of them are one extent again.
+    convert(&mut tx, &mut inode, &mut model, (&[FileBlocks::new(0, 20_000)], false));
+    verify(&tx, &inode, &model, 20_000);
+    tx.map(&mut inode).tidy().unwrap();
+    assert!(tx.view().map(&inode).sealed_blocks().unwrap().is_empty());
+    assert_eq!(inode.sectors(volume.format.geometry.block_size), 0);
+}
+
+#[test]
+fn the_longest_extents_of_both_kinds_become_each_other() {
+    let volume = volume(FsType::Ext4, 1024);
+    let mut inode = file(&volume);
+    let mut tx = volume.tx(volume.context());
+    let run = NewRun { logical: FileBlock(0), start: Block(9000), count: 32_768, unwritten: false };
+    tx.map(&mut inode).insert(run).unwrap();
+    for unwritten in [true, false] {
+        tx.map(&mut inode).set_unwritten(FileBlocks::new(0, 32_768), unwritten).unwrap();
+        let pieces: Vec<_> = tx.view().map(&inode).segments(FileBlocks::new(0, 32_768)).collect();
+        // 32,767 blocks are the most that an extent says of itself to be unwritten.
+        assert_eq!(pieces.len(), if unwritten { 2 } else { 1 });
     }
 }
 

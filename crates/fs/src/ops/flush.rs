@@ -351,6 +351,11 @@ impl<'v> Tx<'v> {
         for stretch in stretches(&flight.runs, self.format.geometry.block_size.log2()) {
             self.map_stretch(&mut node, stretch.within(part), (file, flight), places)?;
         }
+        if !flight.sparing {
+            let unwritten = places.iter().filter(|place| place.was == Was::Unwritten);
+            let converted: Vec<FileBlocks> = unwritten.map(|place| place.blocks).collect();
+            self.map(&mut node).set_all_written(&converted)?;
+        }
         // What zeros were written to belongs to the file with this part.
         let end = if flight.sparing { flight.end } else { flight.end.min(bytes.end) };
         if end > node.size() {
@@ -361,7 +366,8 @@ impl<'v> Tx<'v> {
         self.store(&mut node)
     }
 
-    /// Gives each block of a dirty stretch its place.
+    /// Gives each block of a dirty stretch its place. Those that were preallocated stay unwritten, but where nothing
+    /// is left for the map to grow by.
     fn map_stretch(
         &mut self,
         node: &mut Inode,
@@ -381,8 +387,6 @@ impl<'v> Tx<'v> {
                     if flight.sparing {
                         let limit = self.format.blocks_for(flight.end.max(node.size()));
                         self.set_written_sparing(node, file, blocks, limit)?;
-                    } else {
-                        self.map(node).set_unwritten(blocks, false)?;
                     }
                     (block, Was::Unwritten)
                 }

@@ -105,6 +105,41 @@ fn a_write_behind_the_end_of_a_file_on_a_full_volume_leaves_it_sound() {
     }
 }
 
+/// Scattered blocks of preallocated space, many in each write-back, until most of them are written.
+#[test]
+fn scattered_blocks_of_a_preallocated_file_are_written_in_every_order() {
+    if !tool::have_tools("scattered blocks", &["e2fsck"]) {
+        return;
+    }
+    for (seed, (features, ordering)) in [
+        ("", WriteOrder::Journal),
+        ("^has_journal", WriteOrder::Async),
+        ("^has_journal", WriteOrder::Softdep),
+        ("^has_journal,bigalloc", WriteOrder::Softdep),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (block, blocks) = (1024, 12 << 10);
+        let bench = Bench::new(48 << 20, block, features, ordering);
+        let file = create(&bench.volume, "f");
+        bench.volume.allocate(file, Allocate::Extend, 0, u64::from(block) * blocks).unwrap();
+        bench.volume.sync().unwrap();
+        let mut random = Random(seed as u64);
+        let mut expected = vec![0; block as usize * blocks as usize];
+        for round in 1..8_u8 {
+            for _ in 0..blocks / 3 {
+                let at = block as usize * random.below(blocks) as usize;
+                expected[at..at + block as usize].fill(round);
+                write(&bench.volume, file, at as u64, &expected[at..at + block as usize]);
+            }
+            bench.volume.sync_inode(file).unwrap();
+            assert!(bench.read(file) == expected, "{features} {ordering:?}, round {round}");
+        }
+        bench.judge(&[(file, expected)], features);
+    }
+}
+
 /// A file as it should read.
 struct Model {
     inode: InodeNumber,

@@ -1,5 +1,4 @@
-//! Taking ranges out of an extent tree, changing the state of ranges, shifting what lies behind a
-//! block.
+//! Taking ranges out of an extent tree, shifting what lies behind a block.
 //!
 //! Leaves are changed one by one, from left to right. A node that loses its last entry is freed, and
 //! so are the ones above it that this empties; a tree that fits the inode moves back into it.
@@ -9,19 +8,18 @@ use ondisk::inode::I_BLOCK_LEN;
 use ondisk::units::{Block, FileBlock, low_u32};
 
 use super::{
-    LOGICAL_END, Step, broken, child, descend, insert_one, longest, moved_node, next_key, own, place, root,
-    store, store_path,
+    LOGICAL_END, Step, broken, child, descend, insert_one, moved_node, next_key, own, root, store, store_path,
 };
 use crate::error::Result;
 use crate::map::MapMut;
 use crate::ranges::FileBlocks;
 
-fn blocks_of(extent: &Extent) -> FileBlocks {
+pub(super) fn blocks_of(extent: &Extent) -> FileBlocks {
     FileBlocks::new(u64::from(extent.logical.0), extent.logical_end())
 }
 
 /// The part of an extent in file blocks that overlap it.
-fn part(extent: &Extent, blocks: FileBlocks) -> Extent {
+pub(super) fn part(extent: &Extent, blocks: FileBlocks) -> Extent {
     let inside = blocks_of(extent).within(blocks);
     Extent {
         logical: inside.first(),
@@ -41,7 +39,7 @@ fn part_from(extent: &Extent, start: u64) -> Extent {
     part(extent, FileBlocks::behind(start))
 }
 
-fn overlaps(extent: &Extent, blocks: FileBlocks) -> bool {
+pub(super) fn overlaps(extent: &Extent, blocks: FileBlocks) -> bool {
     !blocks_of(extent).within(blocks).is_empty()
 }
 
@@ -144,49 +142,6 @@ fn fold(map: &mut MapMut<'_, '_>) -> Result<()> {
         folded.store(&mut map.inode.raw_mut().i_block);
         map.give_block(only.node)?;
     }
-}
-
-/// Gives the mapped blocks among some file blocks a state: written, or reading as zeros.
-pub(in crate::map) fn set_state(map: &mut MapMut<'_, '_>, blocks: FileBlocks, unwritten: bool) -> Result<()> {
-    let mut at = blocks.start;
-    while at < blocks.end.min(LOGICAL_END) {
-        let path = descend(map.view(), FileBlock(low_u32(at)))?;
-        let Some(Entries::Leaf(extents)) = path.last().map(|step| &step.node.entries) else { break };
-        let index = extents.iter().position(|extent| overlaps(extent, FileBlocks { start: at, ..blocks }));
-        at = match index {
-            None => next_key(path.get(..path.len() - 1).unwrap_or_default()).max(at + 1),
-            Some(index) if extents[index].unwritten == unwritten => extents[index].logical_end(),
-            Some(index) => convert(map, path, index, FileBlocks { start: at, ..blocks })?,
-        };
-    }
-    Ok(())
-}
-
-/// Changes the state of the part of one extent that lies in a range; returns where that part ends.
-fn convert(map: &mut MapMut<'_, '_>, mut path: Vec<Step>, index: usize, blocks: FileBlocks) -> Result<u64> {
-    own(map, &mut path)?;
-    let Some(leaf) = path.last_mut() else { return Ok(blocks.end) };
-    let capacity = usize::from(leaf.node.capacity);
-    let Entries::Leaf(extents) = &mut leaf.node.entries else { return Ok(blocks.end) };
-    let whole = extents.remove(index);
-    let mut middle = part(&whole, blocks);
-    middle.unwritten = !whole.unwritten;
-    middle.count = middle.count.min(longest(&middle));
-    let (start, stop) = (u64::from(middle.logical.0), middle.logical_end());
-    let left = (u64::from(whole.logical.0) < start).then(|| part_before(&whole, start));
-    let right = (whole.logical_end() > stop).then(|| part_from(&whole, stop));
-    let mut later = Vec::new();
-    for piece in [left, Some(middle), right].into_iter().flatten() {
-        let position = extents.partition_point(|extent| extent.logical <= piece.logical);
-        if !later.is_empty() || !place(extents, position, piece, capacity) {
-            later.push(piece);
-        }
-    }
-    store_path(map, &mut path)?;
-    for piece in later {
-        insert_one(map, piece)?;
-    }
-    Ok(stop)
 }
 
 /// Moves everything from file block `from` on by a distance, in place. The caller has seen to it
