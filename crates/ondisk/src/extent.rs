@@ -34,6 +34,7 @@ impl Extent {
     /// Reads an entry of a leaf; unlike in a decoded [`Node`] the count may be 0, and nothing is
     /// known of its neighbours. Missing bytes read as zeros.
     #[must_use]
+    #[inline]
     pub fn read(record: &[u8]) -> Self {
         // spec: extent: lengths above 32,768 are unwritten.
         let stored = u32::from(u16_at(record, 4));
@@ -60,6 +61,7 @@ impl Extent {
 
     /// One past the last file block; may be 2^32.
     #[must_use]
+    #[inline]
     pub fn logical_end(&self) -> u64 {
         u64::from(self.logical.0) + u64::from(self.count)
     }
@@ -83,6 +85,7 @@ pub struct Child {
 impl Child {
     /// Reads an entry of an index node. Missing bytes read as zeros.
     #[must_use]
+    #[inline]
     pub fn read(record: &[u8]) -> Self {
         let node = Block(join_u64(u32::from(u16_at(record, 8)), u32_at(record, 4)));
         Child { logical: FileBlock(u32_at(record, 0)), node }

@@ -193,6 +193,7 @@ pub fn high_u32(value: u64) -> u32 {
 
 /// Joins the two halves of a 64-bit field.
 #[must_use]
+#[inline]
 pub fn join_u64(high: u32, low: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }

@@ -13,9 +13,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const LEAST_LOG2: u32 = 14;
 /// The longest that is kept.
 const MOST_LOG2: u32 = 20;
-const CLASSES: usize = (MOST_LOG2 - LEAST_LOG2 + 1) as usize;
+/// Of the shortest buffers only the pages that were written to take memory: a page is the least.
+const PAGE_LOG2: u32 = 12;
+const CLASSES: usize = (MOST_LOG2 - PAGE_LOG2 + 1) as usize;
+/// Classes of the shortest buffers: those of which one page, two or all were written to.
+const SHORT: usize = (LEAST_LOG2 - PAGE_LOG2 + 1) as usize;
 
-/// Buffers of one length.
+/// Buffers of one length, or short ones with as many bytes written to.
 #[derive(Debug, Default)]
 struct Class {
     free: Vec<Vec<u8>>,
@@ -37,10 +41,35 @@ pub(crate) struct Buffers {
     most: u64,
 }
 
-/// The class for bytes that need so much room, and its length.
-fn class_for(len: usize) -> (usize, usize) {
-    let log2 = len.max(1).next_power_of_two().ilog2().clamp(LEAST_LOG2, MOST_LOG2);
-    ((log2 - LEAST_LOG2) as usize, 1 << log2)
+/// The class for bytes that need so much room.
+fn class_for(len: usize) -> usize {
+    let log2 = len.max(1).next_power_of_two().ilog2().clamp(PAGE_LOG2, MOST_LOG2);
+    (log2 - PAGE_LOG2) as usize
+}
+
+/// The length of the buffers of a class.
+fn length(class: usize) -> usize {
+    1 << (PAGE_LOG2 as usize + class.max(SHORT - 1))
+}
+
+/// The class of a buffer that comes back. A short one is told by what was written to it.
+fn class_of(buffer: &Vec<u8>) -> Option<usize> {
+    if buffer.capacity() == length(0) {
+        return Some(class_for(buffer.len()).min(SHORT - 1));
+    }
+    let log2 = buffer.capacity().checked_ilog2()?;
+    let class = log2.checked_sub(PAGE_LOG2).filter(|_| (LEAST_LOG2..=MOST_LOG2).contains(&log2))?;
+    Some(class as usize)
+}
+
+/// The memory that a buffer of a class takes.
+fn memory(class: usize, buffer: &Vec<u8>) -> u64 {
+    if class >= SHORT {
+        return buffer.capacity() as u64;
+    }
+    // The allocator's own bytes in front of it begin a page of their own.
+    let written = (1 << (PAGE_LOG2 as usize + class)) + (1 << PAGE_LOG2);
+    written.min(buffer.capacity() as u64)
 }
 
 impl Buffers {
@@ -54,30 +83,23 @@ impl Buffers {
 
     /// An empty buffer, with room for these bytes unless they are very many.
     pub(crate) fn take(&self, len: usize) -> Vec<u8> {
-        let (index, room) = class_for(len);
-        let mut kept = self.kept();
-        let found = kept.classes.get_mut(index).and_then(|class| {
-            let found = class.free.pop();
-            class.fewest = class.fewest.min(class.free.len());
-            found
-        });
-        kept.bytes -= found.as_ref().map_or(0, |buffer| buffer.capacity() as u64);
-        drop(kept);
-        found.unwrap_or_else(|| Vec::with_capacity(room))
+        let class = class_for(len);
+        let found = self.kept().take(class);
+        found.unwrap_or_else(|| Vec::with_capacity(length(class)))
     }
 
     /// Gives back a buffer that is no longer needed.
     pub(crate) fn give(&self, mut buffer: Vec<u8>) {
-        let (room, log2) = (buffer.capacity() as u64, buffer.capacity().max(1).ilog2());
-        let index = log2.checked_sub(LEAST_LOG2).filter(|_| log2 <= MOST_LOG2);
+        let Some(class) = class_of(&buffer) else { return };
+        let memory = memory(class, &buffer);
         let mut kept = self.kept();
-        if kept.bytes + room > self.most {
+        if kept.bytes + memory > self.most {
             return;
         }
-        if let Some(class) = index.and_then(|index| kept.classes.get_mut(index as usize)) {
+        if let Some(class) = kept.classes.get_mut(class) {
             buffer.clear();
             class.free.push(buffer);
-            kept.bytes += room;
+            kept.bytes += memory;
         }
     }
 
@@ -91,15 +113,36 @@ impl Buffers {
     pub(crate) fn trim(&self) {
         let mut unneeded = Vec::new();
         let mut kept = self.kept();
-        for class in &mut kept.classes {
+        let mut bytes = 0;
+        for (index, class) in kept.classes.iter_mut().enumerate() {
             let rest = class.free.len() - class.fewest.min(class.free.len());
+            let before = unneeded.len();
             unneeded.extend(class.free.drain(rest..));
+            bytes += unneeded.iter().skip(before).map(|buffer| memory(index, buffer)).sum::<u64>();
             class.fewest = class.free.len();
         }
-        kept.bytes -= unneeded.iter().map(|buffer| buffer.capacity() as u64).sum::<u64>();
+        kept.bytes -= bytes;
         // The system takes its time: others want their buffers meanwhile.
         drop(kept);
         drop(unneeded);
+    }
+}
+
+impl Kept {
+    /// A buffer of a class; instead of a short one any other that is as short.
+    fn take(&mut self, class: usize) -> Option<Vec<u8>> {
+        let others = if class < SHORT { class..SHORT } else { class..class + 1 };
+        for index in others {
+            let class = self.classes.get_mut(index)?;
+            let Some(buffer) = class.free.pop() else {
+                class.fewest = 0;
+                continue;
+            };
+            class.fewest = class.fewest.min(class.free.len());
+            self.bytes -= memory(index, &buffer);
+            return Some(buffer);
+        }
+        None
     }
 }
 
@@ -117,16 +160,49 @@ mod tests {
             buffer.push(7);
             buffers.give(buffer);
         });
-        assert_eq!(buffers.bytes(), 64 << 10);
+        // Of each one page was written to, and the one before it that the allocator writes to.
+        assert_eq!(buffers.bytes(), 32 << 10);
         // They were not there all the time since the last trim.
         buffers.trim();
-        assert_eq!(buffers.bytes(), 64 << 10);
-        let again = buffers.take(16 << 10);
+        assert_eq!(buffers.bytes(), 32 << 10);
+        let again = buffers.take(4 << 10);
         assert!(again.is_empty() && places.contains(&again.as_ptr()));
         buffers.give(again);
         buffers.trim();
-        assert_eq!(buffers.bytes(), 16 << 10);
+        assert_eq!(buffers.bytes(), 8 << 10);
         buffers.trim();
+        assert_eq!(buffers.bytes(), 0);
+    }
+
+    #[test]
+    fn a_short_buffer_serves_again_whatever_was_in_it() {
+        let buffers = Buffers::new(1 << 20);
+        let mut buffer = buffers.take(4 << 10);
+        let place = buffer.as_ptr();
+        // As where a file is appended to in small pieces.
+        buffer.resize(16 << 10, 7);
+        buffers.give(buffer);
+        assert_eq!(buffers.bytes(), 16 << 10);
+        let again = buffers.take(100);
+        assert_eq!(again.as_ptr(), place);
+        assert_eq!(buffers.bytes(), 0);
+    }
+
+    #[test]
+    fn many_single_pages_are_kept_with_what_they_take() {
+        // A write-back of 1 MiB in single pages.
+        let buffers = Buffers::new(2 << 20);
+        let all: Vec<_> = (0..256)
+            .map(|_| vec![7; 4 << 10])
+            .map(|page| {
+                let mut buffer = buffers.take(page.len());
+                buffer.extend_from_slice(&page);
+                buffer
+            })
+            .collect();
+        all.into_iter().for_each(|buffer| buffers.give(buffer));
+        assert_eq!(buffers.bytes(), 2 << 20);
+        (0..256).for_each(|_| assert_eq!(buffers.take(4096).capacity(), 16 << 10));
         assert_eq!(buffers.bytes(), 0);
     }
 

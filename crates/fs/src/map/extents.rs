@@ -9,7 +9,7 @@ pub(super) mod cut;
 pub(super) mod states;
 
 use ondisk::corrupt::Place;
-use ondisk::extent::{self, Child, Entries, Entry, Extent, Found, MAX_UNWRITTEN, MAX_WRITTEN, Node};
+use ondisk::extent::{self, Child, Entries, Entry, Extent, Found, Head, MAX_UNWRITTEN, MAX_WRITTEN, Node};
 use ondisk::inode::{I_BLOCK_LEN, Inode};
 use ondisk::units::{Block, FileBlock};
 
@@ -26,6 +26,23 @@ struct Step {
     node: Node,
     /// The child taken, or the place in the leaf: the entry at or before the file block, plus one.
     position: usize,
+}
+
+/// A leaf that was looked at, as long as the tree does not change.
+#[derive(Default)]
+pub(crate) struct Near {
+    extents: Vec<Extent>,
+    /// The file blocks of which it is known that they belong to this leaf.
+    start: u64,
+    end: u64,
+    /// One block was looked up, and is not worth the memory of its leaf.
+    begun: bool,
+}
+
+impl Near {
+    fn covers(&self, at: FileBlock) -> bool {
+        (self.start..self.end).contains(&u64::from(at.0))
+    }
 }
 
 fn broken(inode: &Inode, problem: impl Into<String>) -> Error {
@@ -138,6 +155,28 @@ fn find(map: Map<'_>, at: FileBlock) -> Result<(Option<Extent>, u64)> {
 
 pub(super) fn lookup(map: Map<'_>, at: FileBlock) -> Result<Segment> {
     let (extent, next) = find(map, at)?;
+    segment(map, at, extent, next)
+}
+
+/// As [`lookup`], in the leaf that was looked at last if it is that one.
+pub(super) fn lookup_near(map: Map<'_>, near: &mut Near, at: FileBlock) -> Result<Segment> {
+    if !near.covers(at) {
+        if Head::read(&map.inode.raw().i_block).depth == 0 || !std::mem::replace(&mut near.begun, true) {
+            return lookup(map, at);
+        }
+        let mut path = descend(map, at)?;
+        let leaf = path.pop().map(|step| step.node.entries);
+        let Some(Entries::Leaf(extents)) = leaf else { return lookup(map, at) };
+        *near = Near { extents, start: u64::from(at.0), end: next_key(&path), begun: true };
+    }
+    let position = near.extents.partition_point(|extent| extent.logical <= at);
+    let extent = position.checked_sub(1).and_then(|before| near.extents.get(before));
+    let next = near.extents.get(position).map_or(near.end, |next| u64::from(next.logical.0));
+    segment(map, at, extent.copied(), next)
+}
+
+/// The stretch that begins at a file block, by the extent at or before it and the beginning of the next.
+fn segment(map: Map<'_>, at: FileBlock, extent: Option<Extent>, next: u64) -> Result<Segment> {
     if let Some(extent) = extent
         && extent.logical_end() > u64::from(at.0)
     {

@@ -24,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::ranges::FileBlocks;
 use crate::tx::{Tx, View};
+pub(crate) use extents::Near;
 pub(crate) use kept::kept;
 pub use replace::MapForm;
 pub(crate) use replace::{Placed, may_have};
@@ -109,6 +110,14 @@ impl<'a> Map<'a> {
     /// A map that breaks the format's rules or points outside the volume; the device's failure.
     pub(crate) fn lookup(self, at: FileBlock) -> Result<Segment> {
         if is_tree(self.inode) { extents::lookup(self, at) } else { indirect::lookup(self, at) }
+    }
+
+    /// As [`Map::lookup`], for many file blocks in order of a map that does not change meanwhile.
+    ///
+    /// # Errors
+    /// As [`Map::lookup`].
+    pub(crate) fn lookup_near(self, near: &mut Near, at: FileBlock) -> Result<Segment> {
+        if is_tree(self.inode) { extents::lookup_near(self, near, at) } else { self.lookup(at) }
     }
 
     /// The disk block behind a file block that must exist, for directories and other metadata files.

@@ -8,7 +8,7 @@ use ondisk::inode::{FileType, Inode};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 use proptest::prelude::*;
 
-use super::{NewRun, State};
+use super::{Near, NewRun, State};
 use crate::device::{Device, MemoryDevice};
 use crate::mkfs::{FsType, Options, Plan};
 use crate::options::{OpenOptions, WriteOrder};
@@ -84,6 +84,10 @@ fn verify(tx: &Tx<'_>, inode: &Inode, model: &Model, end: u64) {
         }
     }
     assert_eq!(covered, end);
+    let (mut near, map) = (Near::default(), tx.view().map(inode));
+    for at in (0..end).step_by(7).map(|at| FileBlock(u32::try_from(at).unwrap())) {
+        assert_eq!(map.lookup_near(&mut near, at).unwrap(), map.lookup(at).unwrap());
+    }
 }
 
 /// Runs of a file of 4,000 blocks, on disk blocks inside the volume.

@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::dirty::{DirtyFile, Reason, Run};
 use crate::error::{Error, Flow, Result};
 use crate::file;
-use crate::map::{Segment, State};
+use crate::map::{Near, Segment, State};
 use crate::ranges::{FileBlocks, in_parts};
 use crate::tx::Tx;
 use crate::txn::Account;
@@ -348,8 +348,9 @@ impl<'v> Tx<'v> {
         let mut contents = self.contents(&mut node);
         contents.grow_out()?;
         contents.zero_behind_end(bytes.start.max(contents.size()))?;
+        let mut near = Near::default();
         for stretch in stretches(&flight.runs, self.format.geometry.block_size.log2()) {
-            self.map_stretch(&mut node, stretch.within(part), (file, flight), places)?;
+            self.map_stretch(&mut node, stretch.within(part), (file, flight), (places, &mut near))?;
         }
         if !flight.sparing {
             let unwritten = places.iter().filter(|place| place.was == Was::Unwritten);
@@ -373,18 +374,19 @@ impl<'v> Tx<'v> {
         node: &mut Inode,
         mut left: FileBlocks,
         (file, flight): (&DirtyFile, &Flight),
-        places: &mut Vec<Place>,
+        (places, near): (&mut Vec<Place>, &mut Near),
     ) -> Result<()> {
         let log2 = self.format.geometry.block_size.log2();
         let mut ahead = file::Ahead::default();
         let mut hole_end = 0;
         while !left.is_empty() {
-            let found = self.view().map(node).lookup(left.first())?;
+            let found = self.view().map(node).lookup_near(near, left.first())?;
             let mut blocks = FileBlocks::from_count(found.logical, found.count).within(left);
             let (start, was) = match found.state {
                 State::Mapped(block) => (block, Was::Mapped),
                 State::Unwritten(block) => {
                     if flight.sparing {
+                        *near = Near::default();
                         let limit = self.format.blocks_for(flight.end.max(node.size()));
                         self.set_written_sparing(node, file, blocks, limit)?;
                     }
@@ -395,6 +397,7 @@ impl<'v> Tx<'v> {
                         ahead = file::Ahead::default();
                         hole_end = blocks.end;
                     }
+                    *near = Near::default();
                     let hint = file::WriteHint { end: hole_end << log2, growing: flight.growing };
                     let hole = Segment { count: blocks.len(), ..found };
                     let (start, count) = self.contents(node).map_hole(&mut ahead, hole, &hint, false)?;
