@@ -368,6 +368,52 @@ fn a_file_deleted_before_its_write_back_never_takes_space() {
     assert_eq!(volume.space().free().unwrap(), free);
 }
 
+/// Copies at odd and even places, onto what is dirty, stable or a hole, against plain buffers.
+#[test]
+fn copies_are_what_was_read() {
+    for (delay, seed) in [(0, 1), (1 << 20, 2), (64 << 20, 3)] {
+        let volume = volume(64 << 20, delay);
+        let mut random = testkit::random::Random(seed);
+        let files = [create(&volume, "a"), create(&volume, "b")];
+        let mut models = [random.bytes(100_000), Vec::new()];
+        write(&volume, files[0], 0, &models[0]);
+        for round in 0..400 {
+            let (from, to) = (random.below(2) as usize, random.below(2) as usize);
+            let unit = if random.one_in(2) { 4096 } else { 1 };
+            let place = |random: &mut testkit::random::Random| random.below(200_000 / unit) * unit;
+            let (start, at, len) = (place(&mut random), place(&mut random), 1 + random.below(70_000));
+            let source = &models[from];
+            let first = (start as usize).min(source.len());
+            let piece = source[first..(first + len as usize).min(source.len())].to_vec();
+            let overlap = from == to && start < at + len && at < start + len;
+            if overlap {
+                continue;
+            }
+            let copied =
+                volume.copy_at((files[from], start), (files[to], at), len, WriteOptions::default()).unwrap();
+            assert_eq!(copied, piece.len() as u64);
+            let (target, end) = (&mut models[to], at as usize + piece.len());
+            if !piece.is_empty() {
+                target.resize(target.len().max(end), 0);
+                target[at as usize..end].copy_from_slice(&piece);
+            }
+            match round % 50 {
+                20 => volume.sync().unwrap(),
+                40 => {
+                    models[to].truncate(50_000);
+                    volume.truncate(files[to], models[to].len() as u64).unwrap();
+                }
+                _ => {}
+            }
+            for (file, model) in files.iter().zip(&models) {
+                let mut read = vec![7; model.len() + 10];
+                assert_eq!(volume.read_at(*file, 0, &mut read).unwrap(), model.len());
+                assert!(read[..model.len()] == *model, "delay {delay}, round {round}");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_delayed_is_seen() {
     let volume = volume(32 << 20, 16 << 20);

@@ -88,6 +88,11 @@ impl Buffers {
         found.unwrap_or_else(|| Vec::with_capacity(length(class)))
     }
 
+    /// Whether a buffer is not much longer than what is in it needs.
+    pub(crate) fn fits(buffer: &Vec<u8>) -> bool {
+        buffer.capacity() <= length(class_for(buffer.len()))
+    }
+
     /// Gives back a buffer that is no longer needed.
     pub(crate) fn give(&self, mut buffer: Vec<u8>) {
         let Some(class) = class_of(&buffer) else { return };

@@ -141,6 +141,23 @@ impl Pages {
         }
     }
 
+    /// Takes a buffer as it is for bytes that begin a block and touch no run. Says whether it did, and it is empty then.
+    pub(crate) fn adopt(&mut self, offset: u64, buffer: &mut Vec<u8>) -> bool {
+        let first = offset >> self.log2;
+        let blocks = FileBlocks::new(first, first + self.blocks_of(buffer));
+        let fits = offset == first << self.log2
+            && (1..=RUN_MAX).contains(&(buffer.len() as u64))
+            && Buffers::fits(buffer)
+            && self.dirty_blocks(blocks) == 0
+            && self.run_with_room_before(first).is_none();
+        if fits {
+            let buffer = std::mem::take(buffer);
+            self.bytes += cost(&buffer);
+            self.runs.insert(first, Arc::new(buffer));
+        }
+        fits
+    }
+
     /// Writes what fits the run that holds, ends before, or begins at the offset.
     fn write_some(&mut self, offset: u64, data: &[u8]) -> usize {
         let block = offset >> self.log2;
@@ -255,6 +272,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Write(u64, Vec<u8>),
+        Give(u64, Vec<u8>),
         Cut(u64),
         Snapshot,
         Settle,
@@ -262,7 +280,9 @@ mod tests {
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let write = (0..9000_u64, proptest::collection::vec(1..=255_u8, 1..3000));
+        let given = (0..9_u64, 0..2_u64, proptest::collection::vec(1..=255_u8, 1..3000));
         let step = prop_oneof![
+            3 => given.prop_map(|(block, more, data)| Step::Give((block << 10) + more, data)),
             5 => write.prop_map(|(offset, data)| Step::Write(offset, data)),
             1 => (0..12_000_u64).prop_map(Step::Cut),
             1 => Just(Step::Snapshot),
@@ -290,6 +310,20 @@ mod tests {
                 self.pages.fill(block, &self.device[start..start + 1024]);
             }
             self.pages.write(offset, data);
+            self.model[at(offset)..at(offset) + data.len()].copy_from_slice(data);
+        }
+
+        /// As `write`, of a buffer that may become a run.
+        fn give(&mut self, offset: u64, data: &[u8]) {
+            let mut buffer = self.pages.buffers.take(data.len());
+            buffer.extend_from_slice(data);
+            for block in self.pages.missing_edges(offset, data.len() as u64) {
+                let start = at(block) << 10;
+                self.pages.fill(block, &self.device[start..start + 1024]);
+            }
+            if !self.pages.adopt(offset, &mut buffer) {
+                self.pages.write(offset, &buffer);
+            }
             self.model[at(offset)..at(offset) + data.len()].copy_from_slice(data);
         }
 
@@ -341,6 +375,7 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Write(offset, data) => twin.write(offset, &data),
+                    Step::Give(offset, data) => twin.give(offset, &data),
                     Step::Cut(size) => twin.cut(size),
                     Step::Snapshot => twin.taken = twin.pages.snapshot(),
                     Step::Settle => twin.settle(),

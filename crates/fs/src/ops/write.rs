@@ -1,5 +1,7 @@
 //! Contents of files by inode number: reading, writing, delayed and not, making stable.
 
+use std::ops::Deref;
+
 use ondisk::inode::{FileType, Inode, InodeFlags, TimeField};
 use ondisk::quota::QuotaKind;
 use ondisk::quota::parts::Record;
@@ -21,6 +23,8 @@ use crate::usage::Wanted;
 use crate::volume::{Seen, Volume};
 use crate::{file, inline};
 
+/// Most bytes that are copied at once.
+const COPY_PIECE: u64 = 1 << 20;
 /// Tries to get space for a write while write-back and sync may yet find some.
 const TRIES: u32 = 3;
 
@@ -59,6 +63,70 @@ impl Volume {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<()> {
+        self.write_bytes(number, offset, Bytes::Lent(data), options)
+    }
+
+    /// Copies bytes of a regular file into another one, or to another place of it: up to the end of the file, or as
+    /// many as are asked for. Says how many. They go where the bytes of [`Volume::write_at`] go.
+    ///
+    /// # Errors
+    /// As [`Volume::read_at`] and [`Volume::write_at`], unless bytes were copied before.
+    pub fn copy_at(
+        &self,
+        from: (InodeNumber, u64),
+        to: (InodeNumber, u64),
+        len: u64,
+        options: WriteOptions,
+    ) -> Result<u64> {
+        let mut done = 0;
+        while done < len {
+            let want = (len - done).min(COPY_PIECE);
+            match self.copy_piece(
+                (from.0, from.1.saturating_add(done)),
+                (to.0, to.1.saturating_add(done)),
+                want,
+                options,
+            ) {
+                Ok(copied) => {
+                    done += copied;
+                    // Behind its end a file may have become longer by what was copied.
+                    if copied < want {
+                        break;
+                    }
+                }
+                // The next call meets it again.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn copy_piece(
+        &self,
+        from: (InodeNumber, u64),
+        to: (InodeNumber, u64),
+        len: u64,
+        options: WriteOptions,
+    ) -> Result<u64> {
+        let len = usize::try_from(len).unwrap_or(0);
+        let mut piece = self.session.delayed.buffers().take(len);
+        piece.resize(len, 0);
+        let copied = self.read_at(from.0, from.1, &mut piece)?;
+        piece.truncate(copied);
+        if copied > 0 {
+            self.write_bytes(to.0, to.1, Bytes::Given(piece), options)?;
+        }
+        Ok(copied as u64)
+    }
+
+    fn write_bytes(
+        &self,
+        number: InodeNumber,
+        offset: u64,
+        data: Bytes<'_>,
+        options: WriteOptions,
+    ) -> Result<()> {
         if !self.space.is_writable() {
             return Err(Error::ReadOnly);
         }
@@ -73,20 +141,11 @@ impl Volume {
         }
         let file = self.session.delayed.enter(number);
         let mut write = Write { volume: self, file: &file, seen, offset, data };
-        let (mut tried, mut need) = (1, None);
-        loop {
-            let settlements = self.space.settlements();
-            match write.once(tried == TRIES) {
-                Err(Error::NoSpace) if tried < TRIES => {
-                    need = need.or_else(|| self.space.in_need());
-                    write.find_space(settlements)?;
-                }
-                // What has lost its last name and its last user is still its owner's.
-                Err(Error::QuotaExceeded { .. }) if tried == 1 => self.uses().clear_away()?,
-                done => break done?,
-            }
-            tried += 1;
+        let done = write.until_there_is_space();
+        if let Bytes::Given(buffer) = std::mem::replace(&mut write.data, Bytes::Lent(&[])) {
+            self.session.delayed.buffers().give(buffer);
         }
+        done?;
         write.seen.note_write(options)?;
         if self.order.syncs_data() {
             return self.sync_inode(number);
@@ -124,7 +183,25 @@ struct Write<'w> {
     file: &'w DirtyFile,
     seen: Seen<'w>,
     offset: u64,
-    data: &'w [u8],
+    data: Bytes<'w>,
+}
+
+/// Bytes to be written.
+enum Bytes<'w> {
+    Lent(&'w [u8]),
+    /// In a buffer that may become the memory of what is dirty.
+    Given(Vec<u8>),
+}
+
+impl Deref for Bytes<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Lent(data) => data,
+            Bytes::Given(data) => data,
+        }
+    }
 }
 
 /// What is known of a range before bytes go into it.
@@ -137,6 +214,23 @@ struct Before {
 impl Write<'_> {
     fn range(&self) -> ByteRange {
         ByteRange::new(self.offset, self.offset + self.data.len() as u64)
+    }
+
+    fn until_there_is_space(&mut self) -> Result<()> {
+        let (mut tried, mut need) = (1, None);
+        loop {
+            let settlements = self.volume.space.settlements();
+            match self.once(tried == TRIES) {
+                Err(Error::NoSpace) if tried < TRIES => {
+                    need = need.or_else(|| self.volume.space.in_need());
+                    self.find_space(settlements)?;
+                }
+                // What has lost its last name and its last user is still its owner's.
+                Err(Error::QuotaExceeded { .. }) if tried == 1 => self.volume.uses().clear_away()?,
+                done => return done,
+            }
+            tried += 1;
+        }
     }
 
     /// All that may make space free is done: promises become blocks, what was freed can be used.
@@ -181,7 +275,7 @@ impl Write<'_> {
 
     /// Writes contents that are, or may come to stand, in the inode itself.
     fn inside(&self) -> Result<()> {
-        let (number, offset, data) = (self.file.number(), self.offset, self.data);
+        let (number, offset, data) = (self.file.number(), self.offset, &*self.data);
         let hint = file::WriteHint { end: self.range().end, growing: true };
         change(self.volume, |tx| {
             let mut node = tx.inode(number)?;
@@ -253,11 +347,19 @@ impl Write<'_> {
             let node = self.seen.node();
             let extends = range.end > node.size().max(state.pages.end());
             volume.session.delayed.note_write(&mut state, range.len(), extends);
+            // Without a delay it may be written once more.
+            let is_last = promised && volume.session.delayed.is_on();
             volume.session.delayed.change(self.file, &mut state, volume.now(), |pages| {
                 for (block, contents) in &before.edges {
                     pages.fill(*block, contents);
                 }
-                pages.write(self.offset, self.data);
+                let is_taken = match &mut self.data {
+                    Bytes::Given(buffer) => is_last && pages.adopt(self.offset, buffer),
+                    Bytes::Lent(_) => false,
+                };
+                if !is_taken {
+                    pages.write(self.offset, &self.data);
+                }
             });
             return Ok(());
         }

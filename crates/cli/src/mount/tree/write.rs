@@ -13,9 +13,8 @@ use super::counts::add;
 use super::{Altering, Failed, Tree};
 use crate::mount::moving::{self, Move};
 
-/// Most bytes that one request copies, and most at a time: others want their turn.
+/// Most bytes that one request copies: others want their turn.
 const COPY_MAX: u64 = 8 << 20;
-const COPY_PIECE: usize = 1 << 20;
 /// Set-user-id and set-group-id.
 const SPECIAL: u16 = 0o6000;
 /// The attribute that is a file's access control list.
@@ -431,21 +430,7 @@ impl Altering<'_> {
         let (source, target) = (self.inode(from.0)?, self.inode(to.0)?);
         let (options, known) = self.dropping(caller, target)?;
         let len = len.min(COPY_MAX);
-        let mut buffer = vec![0; usize::try_from(len).unwrap_or(COPY_PIECE).min(COPY_PIECE)];
-        let mut done = 0;
-        while done < len {
-            let want = usize::try_from(len - done).unwrap_or(COPY_PIECE).min(buffer.len());
-            let Some(piece) = buffer.get_mut(..want) else { break };
-            let copied = self.volume.read_at(source, from.1.saturating_add(done), piece)?;
-            let Some(piece) = piece.get(..copied).filter(|piece| !piece.is_empty()) else { break };
-            let at = to.1.saturating_add(done);
-            match self.volume.write_at(target, at, piece, options) {
-                // What was copied counts; the next call meets the failure again.
-                Err(_) if done > 0 => break,
-                written => written?,
-            }
-            done += copied as u64;
-        }
+        let done = self.volume.copy_at((source, from.1), (target, to.1), len, options)?;
         add(&self.counts.written, done);
         Ok((done, known))
     }
