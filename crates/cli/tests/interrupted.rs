@@ -61,6 +61,9 @@ fn tuned(name: &'static str, options: &'static str, request: Request) -> Case {
     Case { name, options, verb: Verb::Tune(Request { random: [7; 16], ..request }) }
 }
 
+/// The files fill the first group.
+const FULL_GROUP: &str = "-t ext2 -I 128 -g 1024 -N 2048";
+
 /// Changes of parameters.
 fn tunings() -> Vec<Case> {
     let label = vec![Field::Label(b"another".to_vec()), Field::ReservedBlocks(9)];
@@ -70,6 +73,11 @@ fn tunings() -> Vec<Case> {
         tuned("uuid", "", Request { uuid: Some([9; 16]), ..Request::default() }),
         tuned("another journal", "", Request { journal: Some(journal), ..Request::default() }),
         tuned("larger inodes", "-I 128", Request { inode_size: Some(256), ..Request::default() }),
+        tuned(
+            "larger inodes, files move",
+            FULL_GROUP,
+            Request { inode_size: Some(256), ..Request::default() },
+        ),
         features("^metadata_csum", ""),
         features("metadata_csum", "-O ^metadata_csum"),
         features("quota", ""),

@@ -10,6 +10,9 @@ pub enum Error {
     /// The volume as it is does not allow the change; the text says why, and the remedy if there is one.
     #[error("{0}")]
     Refused(String),
+    /// No run is long enough for an inode table; the text says which.
+    #[error("{0}")]
+    NoRun(String),
     /// What the volume holds would not fit.
     #[error("what the volume holds does not fit: {0} blocks more are needed at least")]
     NoRoom(u64),

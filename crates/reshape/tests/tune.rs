@@ -217,7 +217,6 @@ const MEANT: &[(&str, &str, &str, &str)] = &[
     ("", "inode-size", "Required extra isize", "inodes have room behind their old fields, and use it"),
     ("", "inode-size", "Desired extra isize", "inodes have room behind their old fields, and use it"),
     ("", "inode-size", "Overhead clusters", "tune2fs does not count the longer tables"),
-    ("genext2fs-1k", "inode-size", "refused", "tune2fs moves files out of the way of tables (docs/tune.md)"),
     ("genext2fs", "dir_index", "Directory Hash Seed", "a seed that was never set is random"),
     ("htree-ext2-tea", "metadata_csum", "Free blocks", "e2fsck, which tune2fs asks for, packs directories"),
     ("huge-holes", "^dir_nlink,^extra_isize,^huge_file", "refused", "Linux opens no file of that size then"),
@@ -452,6 +451,48 @@ fn what_lies_behind_descriptors_moves_for_64bit() {
         assert_eq!(has, change == "64bit", "{options}");
         let moved = trees(&base, &image);
         assert!(moved.is_empty(), "{options}: {moved:?}");
+    }
+}
+
+/// No run is free that holds a longer inode table: files make room.
+#[test]
+fn files_make_room_for_longer_inode_tables() {
+    if !tool::have_tools("longer tables", &["mke2fs", "e2fsck", "dumpe2fs", "debugfs"]) {
+        return;
+    }
+    for options in [
+        "-t ext2",
+        "-t ext3 -J size=1",
+        "-t ext4 -J size=1 -O ^flex_bg",
+        "-t ext4 -J size=1",
+        "-t ext4 -J size=1 -O ^extents,^64bit,quota",
+    ] {
+        let scratch = Scratch::new("longer-tables");
+        let (base, image, tree) = (scratch.join("base"), scratch.join("image"), scratch.join("tree"));
+        fs::create_dir(&tree).unwrap();
+        for number in 0..260_u32 {
+            fs::write(tree.join(number.to_string()), number.to_le_bytes().repeat(23_000)).unwrap();
+        }
+        let mut command = tool::command("mke2fs");
+        command.args(["-q", "-F", "-b", "1024", "-I", "128", "-N", "16384"]).args(options.split_whitespace());
+        tool::run(command.arg("-d").arg(&tree).arg(&base).arg("32M"));
+        let removed: Vec<_> = (0..260).step_by(5).map(|number| format!("rm /{number}")).collect();
+        let script = scratch.join("script");
+        fs::write(&script, removed.join("\n")).unwrap();
+        tool::run(tool::command("debugfs").arg("-wf").arg(&script).arg(&base));
+        let _ = tool::command("e2fsck").arg("-fyD").arg(&base).output().unwrap();
+        fs::copy(&base, &image).unwrap();
+        let longer = Request { inode_size: Some(256), ..Request::default() };
+        ours(&image, &longer).unwrap_or_else(|why| panic!("{options}: {why}"));
+        fsck::assert_clean(&image);
+        assert_eq!(tool::dumpe2fs_field(&image, "Inode size").as_deref(), Some("256"), "{options}");
+        let moved = trees(&base, &image);
+        assert!(moved.is_empty(), "{options}: {moved:?}");
+        // Tables of a kilobyte for each inode leave no room, and then nothing changes.
+        let before = fs::read(&image).unwrap();
+        let why = ours(&image, &Request { inode_size: Some(1024), ..longer }).unwrap_err();
+        assert!(why.contains("table of group") || why.contains("does not fit"), "{options}: {why}");
+        assert!(before == fs::read(&image).unwrap(), "{options}");
     }
 }
 

@@ -60,6 +60,15 @@ impl Change {
         self.staged.changes().len() as u64 * SUPERBLOCK_LEN as u64
     }
 
+    /// This change, and behind it one that was drafted on its staged volume; both in one.
+    ///
+    /// # Errors
+    /// More changes than the memory may hold.
+    pub(crate) fn with(self, next: &Change) -> io::Result<Self> {
+        next.apply()?;
+        Change::new(self.base, self.staged, self.zeros)
+    }
+
     /// Writes the change to the device and flushes. One that is not atomic first marks the volume as having errors, and
     /// takes the mark away at the end: cut off between, it does not pass for a sound one.
     ///

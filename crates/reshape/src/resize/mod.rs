@@ -21,6 +21,7 @@ mod kept;
 mod moves;
 mod names;
 mod places;
+mod room;
 mod shape;
 mod smallest;
 mod space;
@@ -108,13 +109,20 @@ impl Plan {
     }
 
     fn of(before: &Arc<Before>, shape: Shape) -> Result<Plan> {
+        let places = places::plan(before, &shape.geometry)?;
+        let mut plan = Plan::with_places(before, shape, places)?;
+        plan.make_way()?;
+        Ok(plan)
+    }
+
+    /// A plan in which files are still in the way.
+    fn with_places(before: &Arc<Before>, shape: Shape, mut places: Places) -> Result<Plan> {
         let after = shape.geometry;
-        let mut places = places::plan(before, &after)?;
         let structures = homes::staying(&places, &after);
         let mut space = Space::new(Arc::clone(before), after, structures);
         space.look_at_changes()?;
         let moved = homes::find(before, &mut places, &mut space)?;
-        let mut plan = Plan {
+        Ok(Plan {
             before: Arc::clone(before),
             shape,
             places,
@@ -124,9 +132,7 @@ impl Plan {
             moves: Moves::default(),
             moved,
             numbers: BTreeMap::new(),
-        };
-        plan.make_way()?;
-        Ok(plan)
+        })
     }
 
     /// Finds new places for files, and new numbers for inodes, where the new shape leaves none.

@@ -1,7 +1,9 @@
 //! Larger inode records: each group gets a new table, and the old one is given back.
 
 use ondisk::features::{Incompat, RoCompat};
+use ondisk::geometry::Geometry;
 use ondisk::inode::{EXTRA_SIZE, Inode, OLD_SIZE};
+use ondisk::superblock::RawSuperblock;
 use ondisk::units::{Block, Group, InodeNumber};
 use platfs_device::Device;
 
@@ -9,8 +11,9 @@ use super::Work;
 use crate::Result;
 use crate::error::{Error, refused};
 
-/// Gives inodes `size` bytes.
-pub(super) fn change(work: &mut Work<'_>, size: u16) -> Result<()> {
+/// Gives inodes `size` bytes. Each group's table goes to its block of `places`, which is free but for the table that it has
+/// now; to any free run if there are none.
+pub(super) fn change(work: &mut Work<'_>, size: u16, places: &[Block]) -> Result<()> {
     let before = *work.draft.geometry();
     if size == before.inode_size {
         return Ok(());
@@ -28,15 +31,19 @@ pub(super) fn change(work: &mut Work<'_>, size: u16) -> Result<()> {
         return refused("the size of inodes can't change with bigalloc: tables share clusters");
     }
     work.deepen()?;
+    let blocks = table_blocks(work.draft.superblock(), size)?;
     let mut after = *work.draft.superblock();
     after.s_inode_size.set(size);
     if before.inode_size == 128 {
         after.s_min_extra_isize.set(EXTRA_SIZE);
         after.s_want_extra_isize.set(EXTRA_SIZE);
     }
-    let blocks = ondisk::geometry::Geometry::from_superblock(&after)?.inode_table_blocks();
     let records = read_all(work)?;
-    let moved = tables(work, before.inode_table_blocks(), blocks)?;
+    let moved = if places.is_empty() {
+        tables(work, before.inode_table_blocks(), blocks)?
+    } else {
+        tables_at(work, before.inode_table_blocks(), (blocks, places))?
+    };
     work.draft.reshape(|raw| {
         let free = raw.free_blocks_count();
         *raw = after;
@@ -90,15 +97,33 @@ fn tables(work: &mut Work<'_>, had: u32, has: u32) -> Result<Vec<(Group, Block)>
         let old = work.draft.descriptor(group).inode_table();
         work.draft.release(&[(old, u64::from(had))])?;
         let Some(place) = work.draft.take_run(group, u64::from(has), flexible)? else {
-            return refused(format!(
+            return Err(Error::NoRun(format!(
                 "the inode table of group {group} needs {has} free blocks in one piece, and there are none{}",
                 if flexible { "" } else { " in the group" }
-            ));
+            )));
         };
         work.draft.zero_first(&[(place, u64::from(has))])?;
         moved.push((group, place));
     }
     Ok(moved)
+}
+
+/// Gives the old tables back and takes these places for new ones.
+fn tables_at(work: &mut Work<'_>, had: u32, (has, places): (u32, &[Block])) -> Result<Vec<(Group, Block)>> {
+    let old = |group| (work.draft.descriptor(group).inode_table(), u64::from(had));
+    let given: Vec<_> = (0..work.draft.geometry().groups).map(Group).map(old).collect();
+    work.draft.release(&given)?;
+    let taken: Vec<_> = places.iter().map(|place| (*place, u64::from(has))).collect();
+    work.draft.claim(&taken)?;
+    work.draft.zero_first(&taken)?;
+    Ok((0..).map(Group).zip(places.iter().copied()).collect())
+}
+
+/// Blocks of a table of records of `size` bytes.
+pub(super) fn table_blocks(raw: &RawSuperblock, size: u16) -> Result<u32> {
+    let mut after = *raw;
+    after.s_inode_size.set(size);
+    Ok(Geometry::from_superblock(&after)?.inode_table_blocks())
 }
 
 /// What Linux does not count as space for files, where that is noted.

@@ -30,15 +30,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ondisk::superblock::RawSuperblock;
+use ondisk::units::Block;
 use platfs_device::{Device, read_superblock};
 
 pub use fields::Field;
 pub use in_use::{ENCODED_MAX, refuse_more, tune_in_use};
 pub use request::{MmpOptions, Request};
 
-use crate::Result;
 use crate::draft::{Change, Draft, Limits, judge};
 use crate::error::refused;
+use crate::resize::Plan;
+use crate::{Error, Result};
 
 /// A change of parameters, made in memory.
 pub struct Tuned {
@@ -94,6 +96,32 @@ pub fn tune(device: &Arc<dyn Device>, request: &Request, limits: Limits) -> Resu
         let after = read_superblock(&**change.staged())?;
         return Ok(Tuned { change, before, after, notes: Vec::new() });
     }
+    match (tune_in_place(device, request, limits, &[]), request.inode_size) {
+        (Err(Error::NoRun(_)), Some(size)) => tune_with_room(device, request, limits, size),
+        (tuned, _) => tuned,
+    }
+}
+
+/// Files make room for longer inode tables first.
+fn tune_with_room(device: &Arc<dyn Device>, request: &Request, limits: Limits, size: u16) -> Result<Tuned> {
+    let before = read_superblock(&**device)?;
+    let blocks = inode_size::table_blocks(&before, size)?;
+    let (plan, places) = Plan::with_room(Arc::clone(device), u64::from(blocks))?;
+    let made = plan.draft(Arc::clone(device), device.size(), &limits)?;
+    let staged = Arc::clone(made.staged()) as Arc<dyn Device>;
+    let tuned = tune_in_place(&staged, request, limits, &places)?;
+    let change = made.with(&tuned.change).map_err(Error::io("keeping the change in memory"))?;
+    Ok(Tuned { change, before, ..tuned })
+}
+
+/// Makes the changes without moving files. Longer inode tables go to `places`, if there are any.
+fn tune_in_place(
+    device: &Arc<dyn Device>,
+    request: &Request,
+    limits: Limits,
+    places: &[Block],
+) -> Result<Tuned> {
+    let before = read_superblock(&**device)?;
     let open = if request.mmp.clear { Draft::open_marked } else { Draft::open };
     let draft = open(Arc::clone(device), limits)?;
     let mut work = Work { draft, request, expected: BTreeSet::new(), notes: Vec::new(), deep: false };
@@ -103,7 +131,7 @@ pub fn tune(device: &Arc<dyn Device>, request: &Request, limits: Limits) -> Resu
     }
     features::apply(&mut work)?;
     if let Some(size) = request.inode_size {
-        inode_size::change(&mut work, size)?;
+        inode_size::change(&mut work, size, places)?;
     }
     checksums::follow(&mut work, &before)?;
     let mut after = *work.draft.superblock();

@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use ondisk::units::{Block, Cluster, Group, InodeNumber};
-use platfs::{Error, Relocation, State, Towards, Volume};
+use ondisk::units::{Block, Cluster, InodeNumber};
+use platfs::{Relocation, State, Towards};
 
-use super::{Torn, Work, as_path};
+use super::holes::{Holes, Lengths, Part, Tightest, each_cluster};
+use super::{PASSES, Torn, Work, as_path};
 use crate::bulk::Halt;
 
 /// Clusters of a unit.
@@ -34,136 +35,6 @@ const ROUNDS: u32 = 6;
 
 /// Pieces in which a part of a file may leave, beside those that it has.
 const MORE_PIECES: u64 = 8;
-
-/// Each cluster of a volume: whether it is in use.
-fn each_cluster(volume: &Volume, mut visit: impl FnMut(u64, bool)) -> Result<(), Error> {
-    let geometry = &volume.format().geometry;
-    let mut first = 0;
-    for group in (0..geometry.groups).map(Group) {
-        let bitmap = volume.block_bitmap(group)?;
-        let count = geometry.group_clusters(group);
-        for index in 0..count {
-            let byte = bitmap.get(index as usize / 8).copied().unwrap_or(0xFF);
-            visit(first + u64::from(index), byte >> (index % 8) & 1 == 1);
-        }
-        first += u64::from(count);
-    }
-    Ok(())
-}
-
-/// Lengths of free runs, in clusters, and how many there are of each.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Lengths(BTreeMap<u64, u64>);
-
-impl Lengths {
-    fn add(&mut self, length: u64) {
-        if length > 0 {
-            *self.0.entry(length).or_default() += 1;
-        }
-    }
-
-    fn remove(&mut self, length: u64) {
-        if let Some(count) = self.0.get_mut(&length) {
-            *count -= 1;
-            if *count == 0 {
-                self.0.remove(&length);
-            }
-        }
-    }
-
-    fn longest(&self) -> u64 {
-        self.0.last_key_value().map_or(0, |(length, _)| *length)
-    }
-
-    /// Takes clusters from the shortest run that holds them; says whether there was one.
-    pub(super) fn take(&mut self, clusters: u64) -> bool {
-        let Some(length) = self.0.range(clusters..).next().map(|(length, _)| *length) else { return false };
-        self.remove(length);
-        self.add(length - clusters);
-        true
-    }
-}
-
-/// Free runs by their lengths: these, and the first cluster of each.
-struct Tightest(BTreeSet<(u64, u64)>);
-
-impl Tightest {
-    /// Takes clusters from the shortest run that holds them: the first of them, and one past the last.
-    fn take(&mut self, clusters: u64) -> Option<(u64, u64)> {
-        let (count, first) = self.0.range((clusters, 0)..).next().copied()?;
-        self.0.remove(&(count, first));
-        if count > clusters {
-            self.0.insert((count - clusters, first + clusters));
-        }
-        Some((first, first + clusters))
-    }
-
-    /// The first cluster of the shortest run that holds `clusters` and does not touch the clusters from `first` on.
-    fn apart(&self, clusters: u64, first: u64) -> Option<u64> {
-        let mut runs = self.0.range((clusters, 0)..);
-        runs.find(|(count, start)| start + count != first && *start != first + clusters)
-            .map(|(_, start)| *start)
-    }
-}
-
-/// Free runs by their first cluster, and their lengths.
-#[derive(Default)]
-pub(super) struct Holes {
-    runs: BTreeMap<u64, u64>,
-    pub(super) lengths: Lengths,
-}
-
-impl Holes {
-    pub(super) fn of(volume: &Volume) -> Result<Self, Error> {
-        let mut runs = BTreeMap::new();
-        let mut open: Option<(u64, u64)> = None;
-        each_cluster(volume, |cluster, used| match (used, &mut open) {
-            (true, _) => runs.extend(open.take()),
-            (false, Some((_, count))) => *count += 1,
-            (false, None) => open = Some((cluster, 1)),
-        })?;
-        runs.extend(open);
-        let mut lengths = Lengths::default();
-        runs.values().for_each(|length| lengths.add(*length));
-        Ok(Holes { runs, lengths })
-    }
-
-    /// The length of the run that clusters would be a part of if they were free.
-    fn around(&self, (first, count): Part) -> u64 {
-        let before = self.runs.range(..first).next_back().filter(|(start, count)| *start + *count == first);
-        let behind = self.runs.get(&(first + count));
-        before.map_or(0, |(_, count)| *count) + count + behind.copied().unwrap_or(0)
-    }
-
-    /// The runs without what lies in some clusters, by their lengths.
-    fn by_length(&self, (start, end): (u64, u64)) -> Tightest {
-        let parts = self.runs.iter().flat_map(|(first, count)| {
-            let behind = *first.max(&end);
-            [
-                (*first, count.min(&start.saturating_sub(*first)).to_owned()),
-                (behind, (first + count).saturating_sub(behind)),
-            ]
-        });
-        Tightest(parts.filter(|(_, count)| *count > 0).map(|(first, count)| (count, first)).collect())
-    }
-
-    /// The lengths without what lies in some clusters.
-    fn outside(&self, (start, end): (u64, u64)) -> Lengths {
-        let mut lengths = self.lengths.clone();
-        for (first, count) in self.runs.range(..end).rev() {
-            if first + count <= start {
-                break;
-            }
-            lengths.remove(*count);
-            lengths.add(start.saturating_sub(*first));
-            lengths.add((first + count).saturating_sub(end));
-        }
-        lengths
-    }
-}
-
-/// A row of clusters of a file.
-type Part = (u64, u64);
 
 /// A file that may move.
 #[derive(Clone, Default)]
@@ -377,14 +248,56 @@ impl Work<'_> {
         Ok(is_done(done))
     }
 
+    /// Moves files to the tightest runs that hold them now: what moved last left some, too. Where a file takes the longest
+    /// run, another is made. Returns what is still in pieces.
+    pub(super) fn last_moves(&self, mut torn: Vec<Torn>) -> Result<Vec<Torn>, Halt> {
+        let longest = self.longest_before();
+        let reserve = longest << self.job.volume.format().geometry.cluster_log2;
+        for _ in 0..PASSES {
+            let (mut left, moved) = (Vec::new(), self.report.borrow().moved);
+            let mut runs = self.tightest()?;
+            for file in torn {
+                let may_move = self.may_move(file.blocks + reserve);
+                let Some(run) = may_move.then(|| runs.take(file.clusters(self))).flatten() else {
+                    left.push(file);
+                    continue;
+                };
+                left.extend(self.bring_together(file, self.into(run))?);
+                if runs.longest() < longest {
+                    self.settle()?;
+                    self.keep_longest()?;
+                    self.settle()?;
+                    runs = self.tightest()?;
+                }
+            }
+            self.settle()?;
+            torn = left;
+            if torn.is_empty() || self.report.borrow().moved == moved {
+                break;
+            }
+        }
+        Ok(torn)
+    }
+
+    fn tightest(&self) -> Result<Tightest, Halt> {
+        Ok(Holes::of(self.job.volume).map_err(Halt::at(b"/"))?.by_length((0, 0)))
+    }
+
+    /// Lengths of the free runs that there are now.
+    pub(super) fn free_runs(&self) -> Result<Lengths, Halt> {
+        Ok(Holes::of(self.job.volume).map_err(Halt::at(b"/"))?.lengths)
+    }
+
+    /// Clusters of the longest free run that there was.
+    pub(super) fn longest_before(&self) -> u64 {
+        let geometry = &self.job.volume.format().geometry;
+        (self.report.borrow().longest.before << 10) >> geometry.block_size.log2() >> geometry.cluster_log2
+    }
+
     /// Makes the longest free run as long as it was, where that is possible.
     pub(super) fn keep_longest(&self) -> Result<(), Halt> {
-        let geometry = &self.job.volume.format().geometry;
-        let before = (self.report.borrow().longest.before << 10)
-            >> geometry.block_size.log2()
-            >> geometry.cluster_log2;
-        let holes = Holes::of(self.job.volume).map_err(Halt::at(b"/"))?;
-        if holes.lengths.longest() < before {
+        let before = self.longest_before();
+        if self.free_runs()?.longest() < before {
             self.make_run(before, (&mut self.plan()?, 0))?;
         }
         Ok(())
@@ -584,24 +497,6 @@ mod tests {
         plan.remove(number(13));
         plan.remove(number(12));
         assert_eq!((plan.cost((0, 128)), plan.starts.len()), (0, 0));
-    }
-
-    #[test]
-    fn holes_are_used_up_from_the_tightest() {
-        let mut holes = Lengths(BTreeMap::from([(3, 1), (9, 2)]));
-        assert!(holes.take(4) && holes.take(5) && holes.take(9) && !holes.take(9));
-        assert_eq!(holes.0, BTreeMap::from([(3, 1)]));
-    }
-
-    #[test]
-    fn holes_outside_of_a_window_keep_what_reaches_out_of_it() {
-        let mut holes = Holes { runs: BTreeMap::from([(0, 4), (8, 20), (40, 3)]), ..Holes::default() };
-        holes.runs.clone().values().for_each(|length| holes.lengths.add(*length));
-        assert_eq!(holes.outside((10, 20)).0, BTreeMap::from([(2, 1), (3, 1), (4, 1), (8, 1)]));
-        assert_eq!(holes.outside((30, 50)).0, BTreeMap::from([(4, 1), (20, 1)]));
-        assert_eq!(holes.outside((4, 8)).0, holes.lengths.0);
-        assert_eq!(holes.by_length((10, 20)).0, BTreeSet::from([(2, 8), (3, 40), (4, 0), (8, 20)]));
-        assert_eq!((holes.around((4, 4)), holes.around((28, 11)), holes.around((30, 2))), (28, 31, 2));
     }
 
     #[test]

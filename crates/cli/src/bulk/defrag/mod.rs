@@ -5,6 +5,7 @@
 //! how a file moves safely (`platfs`).
 
 mod free_space;
+mod holes;
 pub mod report;
 
 use std::cell::{Cell, RefCell};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::rights::{Powers, WRITE};
-use platfs::{DirEntry, Error, Metadata, Relocated, Relocation, Walk};
+use platfs::{DirEntry, Error, Metadata, Relocated, Relocation, Towards, Walk};
 
 use super::{Halt, Job};
 use crate::free_runs;
@@ -124,10 +125,9 @@ pub fn defrag(job: &Job<'_>, starts: &[Start<'_>], options: Options) -> Result<R
         if options.free {
             work.gather_free_space()?;
         }
-        // What moved last left runs, too.
-        let left = work.passes(left)?;
+        let left = work.last_moves(left)?;
         work.settle()?;
-        work.note_left(&left);
+        work.note_left(&left)?;
     }
     work.note_free(true)?;
     Ok(work.report.into_inner())
@@ -233,7 +233,7 @@ impl<'j> Work<'j> {
     /// How many files would find a run, one after the other.
     fn foresee(&self, torn: &[Torn]) -> Result<(), Halt> {
         let log2 = self.job.volume.format().geometry.cluster_log2;
-        let mut runs = free_space::Holes::of(self.job.volume).map_err(Halt::at(b"/"))?.lengths;
+        let mut runs = self.free_runs()?;
         let mut report = self.report.borrow_mut();
         let mut files: Vec<_> = torn.iter().collect();
         files.sort_by_key(|file| std::cmp::Reverse(file.blocks));
@@ -257,15 +257,7 @@ impl<'j> Work<'j> {
             let moved = self.report.borrow().moved;
             let mut left = Vec::new();
             for file in torn {
-                let wish = Relocation { directory: file.directory, ..Relocation::default() };
-                if !self.may_move(file.blocks) {
-                    left.push(file);
-                } else if let Some(done) = self.relocate(file.number, (&file.path, file.blocks), &wish)?
-                    && done.pieces > 1
-                    && !done.busy
-                {
-                    left.push(Torn { pieces: done.pieces, ..file });
-                }
+                left.extend(self.bring_together(file, Towards::Wholeness)?);
             }
             self.settle()?;
             torn = left;
@@ -274,6 +266,17 @@ impl<'j> Work<'j> {
             }
         }
         Ok(torn)
+    }
+
+    /// Moves a file to a run that holds it. Returns it if it is still in pieces.
+    fn bring_together(&self, file: Torn, towards: Towards) -> Result<Option<Torn>, Halt> {
+        if !self.may_move(file.blocks) {
+            return Ok(Some(file));
+        }
+        let wish = Relocation { directory: file.directory, towards, ..Relocation::default() };
+        let done = self.relocate(file.number, (&file.path, file.blocks), &wish)?;
+        let is_left = |done: &Relocated| done.pieces > 1 && !done.busy;
+        Ok(done.filter(is_left).map(|done| Torn { pieces: done.pieces, ..file }))
     }
 
     /// What fits nowhere as a whole is better off in half as many pieces. Returns what is still in pieces.
@@ -298,12 +301,16 @@ impl<'j> Work<'j> {
     }
 
     /// Notes why files are still in pieces.
-    fn note_left(&self, left: &[Torn]) {
+    fn note_left(&self, left: &[Torn]) -> Result<(), Halt> {
+        let runs = self.free_runs()?;
+        let reserve = self.longest_before() << self.job.volume.format().geometry.cluster_log2;
         for file in left {
-            let may = self.may_move(file.blocks);
+            let keeps = if runs.longest() >= file.clusters(self) { reserve } else { 0 };
+            let may = self.may_move(file.blocks + keeps);
             let mut report = self.report.borrow_mut();
             *(if may { &mut report.too_long } else { &mut report.beyond }) += 1;
         }
+        Ok(())
     }
 
     /// Moves a file, if there is a better place. `None` if it can't be moved.
