@@ -197,7 +197,7 @@ fn conversions_of_one_leaf_share_its_change() {
     let second: Vec<_> = (0..5000).map(|at| FileBlocks::new(4 * at, 4 * at + 1)).collect();
     convert(&mut tx, &mut inode, &mut model, (&second, false));
     verify(&tx, &inode, &model, 20_000);
-    // 10,000 extents fill 120 leaves of 84. Splits in half, one after the other, left 238.
+    // 10,000 extents fill 120 leaves of 84; half full ones would be 238.
     let nodes = tx.view().map(&inode).sealed_blocks().unwrap().len();
     assert!(nodes < 170, "{nodes} nodes");
     // All of them are one extent again.
