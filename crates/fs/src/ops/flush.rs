@@ -355,7 +355,10 @@ impl<'v> Tx<'v> {
         if !flight.sparing {
             let unwritten = places.iter().filter(|place| place.was == Was::Unwritten);
             let converted: Vec<FileBlocks> = unwritten.map(|place| place.blocks).collect();
-            self.map(&mut node).set_all_written(&converted)?;
+            // What holds the map to change it has the next sync of the bytes wait for a commit.
+            if !converted.is_empty() {
+                self.map(&mut node).set_all_written(&converted)?;
+            }
         }
         // What zeros were written to belongs to the file with this part.
         let end = if flight.sparing { flight.end } else { flight.end.min(bytes.end) };
