@@ -85,7 +85,7 @@ impl<'c> Scan<'c> {
             flags: HashMap::new(),
             update: Update::default(),
         };
-        let (source, claimed) = (catalogue.reader(), HashMap::new());
+        let (source, claimed) = (catalogue.reader_within(PIECE), HashMap::new());
         let buffer = vec![0; PIECE];
         let mut scanner = Scanner { scan, was, source, buffer, claimed, both: Vec::new(), meter };
         scanner.claim(catalogue.root(), InodeNumber::ROOT);
