@@ -138,6 +138,7 @@ bench: setup build
 	scripts/bench-mount.sh
 	PLATFS_BENCH_CONTENDERS="kernel ordered softdep plat" PLATFS_BENCH_TESTS="tar fsync memory" scripts/bench-mount.sh
 	scripts/bench-check.sh
+	scripts/bench-resize.sh
 
 # Installs the reference tools that are missing, or says which.
 setup:

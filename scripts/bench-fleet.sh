@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # New bytes of an update, by the size of pieces: of a fresh build, of `mke2fs -d`, of the older image changed in place by the kernel, and of
-# `plat build --like`, whose image is then the older one of the next update (the first argument: how many, 20). The source is a Debian root
+# `plat build --like`, whose image is then the older one of the next update (the first argument: how many, 20, at least 1). The source is a Debian root
 # (PLATFS_ROOTFS_TAR; that of `make demo`); each update inserts 1 to 8 KiB into 40 files, adds 60 of 4 to 40 KiB, and removes 10, by a seed.
 # A piece is new if the older image has none with the same contents at any place. Before the updates that follow the first, the time of that one is
 # compared with a fresh build of the same source, in turns (ROUNDS, 9): medians. Needs root and Python.
@@ -116,6 +116,11 @@ for number in $(seq "$updates"); do
 done
 echo "the volume: $(stat -c %s "$work/first") bytes at first, $(stat -c %s "$work/chain") at last"
 mount -o loop,ro "$work/chain" "$work/mnt"
-diff -r --no-dereference "$work/root" "$work/mnt" | grep -v -e 'Only in .*mnt: lost+found' -e 'is a character special file while' || echo "the kernel's mount of the last one equals the source"
+{ diff -r --no-dereference "$work/root" "$work/mnt" || true; } >"$work/log" 2>&1
 umount "$work/mnt"
+if grep -a -v -e 'Only in .*mnt: lost+found' -e 'is a character special file while' "$work/log"; then
+    echo "bench-fleet: the kernel's mount of the last one differs from the source" >&2
+    exit 1
+fi
+echo "the kernel's mount of the last one equals the source"
 "$plat" frag --json "$work/chain" | python3 -c 'import json, sys; said = json.load(sys.stdin); print({key: said[key] for key in said if "extents" in key or "files" in key})'

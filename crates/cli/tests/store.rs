@@ -233,6 +233,26 @@ fn a_mount_of_a_store_that_is_killed_keeps_what_was_synced() {
     assert_eq!(said(&mut plat(&["cat", text(&back), "/again"])), "here");
 }
 
+/// The unmount waited until nobody wrote the volume, for a minute, asking for its manifest all the time.
+#[test]
+fn a_reader_is_unmounted_while_another_writes() {
+    let test = "a_reader_is_unmounted_while_another_writes";
+    if !have_fuse(test) {
+        return;
+    }
+    let place = Place::new(test);
+    let one = place.volume("one");
+    succeed(&mut plat(&["push", text(&place.image()), &one]));
+    let writer = Mounted::new(Path::new(&one), &[]).unwrap();
+    let directory = place.scratch.join("reader");
+    fs::create_dir(&directory).unwrap();
+    succeed(&mut plat(&["mount", "-o", "ro", &one, text(&directory)]));
+    assert_eq!(fs::read(directory.join("etc/os-release")).unwrap(), b"ID=odd\n");
+    let done = succeed(&mut plat(&["umount", text(&directory)]));
+    assert_eq!(String::from_utf8_lossy(&done.stderr), "");
+    drop(writer);
+}
+
 #[test]
 fn a_mount_fetches_what_an_earlier_run_has_read() {
     let test = "a_mount_fetches_what_an_earlier_run_has_read";

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use crate::console::{Console, Failure};
-use crate::door;
+use crate::mount::statistics;
 use crate::text::Shown;
+use crate::{door, stores};
 
 /// How long the process behind the mount may take to end before its image is reported as still in use.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,6 +37,8 @@ impl Umount {
             Some((kind, _)) => return Err(failed(format!("a mount of type {kind}, not of plat"))),
             None => return Err(failed("nothing is mounted here".into())),
         };
+        // Who only reads a volume of a store holds nothing there that others would wait for.
+        let holds = !stores::is_meant(source.as_os_str()) || statistics::is_writable(&directory);
         fuse::unmount(&directory, self.lazy).map_err(|error| {
             let hint = if error.kind() == std::io::ErrorKind::ResourceBusy {
                 format!(
@@ -48,7 +51,7 @@ impl Umount {
             };
             failed(format!("{error}{hint}"))
         })?;
-        if self.lazy {
+        if self.lazy || !holds {
             return Ok(());
         }
         let begun = Instant::now();

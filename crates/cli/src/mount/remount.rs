@@ -8,7 +8,6 @@ use std::path::Path;
 use rustix::fs::StatVfsMountFlags as Now;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
-use serde_json::Value;
 
 use super::statistics;
 use crate::door;
@@ -79,7 +78,7 @@ pub fn remount<'a>(
         flags.set(flag, now.contains(set));
     }
     let Plan { flags, passed_over } = plan(flags, words);
-    if !flags.contains(MountFlags::RDONLY) && !can_be_written(directory) {
+    if !flags.contains(MountFlags::RDONLY) && !statistics::is_writable(directory) {
         return Err("was mounted for reading only: unmount it, and mount it again for writing".into());
     }
     rustix::mount::mount_remount(directory, flags, c"").map_err(|error| match error {
@@ -97,12 +96,6 @@ pub fn remount<'a>(
         let words = words.join(", ");
         format!("a remount changes ro, suid, dev and exec only; of {words} all stays as it was mounted")
     }))
-}
-
-/// Whether the process behind a mount has its volume open for writing.
-fn can_be_written(directory: &Path) -> bool {
-    let Ok(statistics) = statistics::of(directory) else { return true };
-    statistics.get("writable").and_then(Value::as_bool).unwrap_or(true)
 }
 
 #[cfg(test)]

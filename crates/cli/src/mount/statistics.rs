@@ -30,6 +30,13 @@ pub fn of(path: &Path) -> Result<Map<String, Value>, String> {
     parse(&answer)
 }
 
+/// Whether the process behind a mount has its volume open for writing; so it is taken to be where it does not say.
+#[must_use]
+pub fn is_writable(directory: &Path) -> bool {
+    let said = of(directory).ok().and_then(|statistics| statistics.get("writable").and_then(Value::as_bool));
+    said.unwrap_or(true)
+}
+
 fn parse(answer: &[u8]) -> Result<Map<String, Value>, String> {
     let word = |at: usize| {
         let bytes = answer.get(at..).and_then(|rest| rest.first_chunk::<4>());

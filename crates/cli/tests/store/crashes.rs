@@ -144,7 +144,7 @@ fn every_prefix_of_the_objects_is_a_state_that_holds_what_was_acknowledged() {
 }
 
 #[test]
-#[ignore = "an hour: PLATFS_STATES=100000 cargo test -p platfs-cli --test store many_prefixes -- --ignored --nocapture"]
+#[ignore = "ten minutes of a processor: PLATFS_STATES=100000 cargo test -p platfs-cli --test store many_prefixes -- --ignored --nocapture"]
 fn many_prefixes_of_the_objects_are_states_that_hold_what_was_acknowledged() {
     let wanted = std::env::var("PLATFS_STATES").map_or(100_000, |text| text.parse().unwrap());
     let (mut found, mut seed) = (0, 0);

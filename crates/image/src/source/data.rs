@@ -36,6 +36,8 @@ pub struct DataReader<'c> {
     origin: Option<Origin>,
     offset: u64,
     ahead: usize,
+    /// The most that is read at once.
+    most: usize,
     host: HostFiles<'c>,
 }
 
@@ -43,12 +45,20 @@ impl Catalogue {
     /// A reader for this catalogue's data.
     #[must_use]
     pub fn reader(&self) -> DataReader<'_> {
+        self.reader_within(WINDOW)
+    }
+
+    /// A reader that reads at most `most` bytes at once: for a consumer that looks at them only once, and wants them
+    /// in a processor's own cache.
+    #[must_use]
+    pub(crate) fn reader_within(&self, most: usize) -> DataReader<'_> {
         DataReader {
             catalogue: self,
             window: Vec::new(),
             origin: None,
             offset: 0,
-            ahead: FIRST,
+            ahead: FIRST.min(most),
+            most,
             host: HostFiles { catalogue: self, directories: HashMap::new(), file: None },
         }
     }
@@ -62,7 +72,7 @@ impl DataReader<'_> {
     /// [`SourceError::Host`] if the source cannot be read, or has become shorter.
     pub fn window(&mut self, extent: &Extent, skip: u64, want: usize) -> Result<&[u8], SourceError> {
         let left = usize::try_from(extent.len.saturating_sub(skip)).unwrap_or(usize::MAX);
-        let want = want.min(left).min(WINDOW);
+        let want = want.min(left).min(self.most);
         let offset = extent.origin_offset.saturating_add(skip);
         if want == 0 {
             return Ok(&[]);
@@ -141,7 +151,7 @@ impl DataReader<'_> {
         let end = self.offset.saturating_add(self.window.len() as u64);
         let forward = (self.offset..end.saturating_add(GAP)).contains(&offset);
         let forward = forward && self.origin == Some(extent.origin);
-        self.ahead = if forward { (2 * self.ahead).min(WINDOW) } else { FIRST };
+        self.ahead = if forward { 2 * self.ahead } else { FIRST }.min(self.most);
         // Within a file of the host nothing lies behind the run that is worth reading.
         let bound = match extent.origin {
             Origin::Section(number) => self.catalogue.section(number).map_or(0, Section::bytes),

@@ -77,21 +77,34 @@ impl Moves {
     }
 }
 
-/// Free runs by length.
+/// Free runs by length. Those that structures leave come last: the old volume has them until the switch, so that what
+/// goes there waits in memory.
 struct Pool {
-    runs: BTreeSet<(u64, u64)>,
+    /// Free before and after.
+    free: BTreeSet<(u64, u64)>,
+    /// Left by structures.
+    left: BTreeSet<(u64, u64)>,
     taken: Vec<(u64, u64)>,
 }
 
 impl Pool {
     /// Free runs of the volume from its first group on: all, or enough for twice the need.
     fn gather(space: &mut Space, need: u64) -> Result<Self> {
-        let mut pool = Pool { runs: BTreeSet::new(), taken: Vec::new() };
+        let mut pool = Pool { free: BTreeSet::new(), left: BTreeSet::new(), taken: Vec::new() };
         let mut sum = 0;
         for group in (0..space.geometry().groups).map(Group) {
             for (start, end) in space.free_runs(group)? {
-                pool.runs.insert((end - start, start));
-                sum += end - start;
+                let mut at = start;
+                for (from, to) in space.structures_before().within(start, end).chain([(end, end)]) {
+                    if at < from {
+                        pool.free.insert((from - at, at));
+                        sum += from - at;
+                    }
+                    if from < to {
+                        pool.left.insert((to - from, from));
+                    }
+                    at = to;
+                }
             }
             if sum >= need.saturating_mul(2).saturating_add(u64::from(space.geometry().blocks_per_group)) {
                 break;
@@ -102,21 +115,23 @@ impl Pool {
 
     /// The whole of `len` blocks in the shortest run that has them.
     fn whole(&mut self, len: u64) -> Option<u64> {
-        let run = *self.runs.range((len, 0)..).next()?;
+        let shortest = |runs: &BTreeSet<(u64, u64)>| runs.range((len, 0)..).next().copied();
+        let run = shortest(&self.free).or_else(|| shortest(&self.left))?;
         Some(self.cut(run, len))
     }
 
     /// As many of `len` blocks as the longest run has.
     fn part(&mut self, len: u64) -> Option<(u64, u64)> {
-        let run = *self.runs.last()?;
+        let run = self.free.last().max(self.left.last()).copied()?;
         let len = len.min(run.0);
         Some((self.cut(run, len), len))
     }
 
     fn cut(&mut self, run: (u64, u64), len: u64) -> u64 {
-        self.runs.remove(&run);
+        let runs = if self.free.remove(&run) { &mut self.free } else { &mut self.left };
+        runs.remove(&run);
         if run.0 > len {
-            self.runs.insert((run.0 - len, run.1 + len));
+            runs.insert((run.0 - len, run.1 + len));
         }
         self.taken.push((run.1, run.1 + len));
         run.1

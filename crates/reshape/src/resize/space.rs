@@ -132,6 +132,11 @@ impl Space {
         self.mark(start, end, true)
     }
 
+    /// All structures as they were; whole clusters.
+    pub(super) fn structures_before(&self) -> &Runs {
+        &self.old
+    }
+
     /// All structures as they will be; whole clusters.
     pub(super) fn structures(&self) -> &Runs {
         &self.new

@@ -13,7 +13,7 @@ use super::Update;
 use super::contents::{Contents, PIECE, Pair};
 use crate::builder::error::BuildError;
 use crate::builder::wanted::file_type;
-use crate::source::catalogue::Origin;
+use crate::source::catalogue::{Extent, Origin};
 use crate::source::{Catalogue, DataReader, NodeId, NodeKind};
 use crate::watch::{Meter, Stage};
 
@@ -85,7 +85,7 @@ impl<'c> Scan<'c> {
             flags: HashMap::new(),
             update: Update::default(),
         };
-        let (source, claimed) = (catalogue.reader(), HashMap::new());
+        let (source, claimed) = (catalogue.reader_within(PIECE), HashMap::new());
         let buffer = vec![0; PIECE];
         let mut scanner = Scanner { scan, was, source, buffer, claimed, both: Vec::new(), meter };
         scanner.claim(catalogue.root(), InodeNumber::ROOT);
@@ -254,36 +254,59 @@ impl<'c> Scanner<'_, 'c> {
 
     /// Compares the contents of files that keep their inodes; new ones are written whole.
     fn contents(&mut self) -> Result<(), BuildError> {
-        let catalogue = self.scan.catalogue;
-        for step in catalogue.walk().filter(|step| step.first) {
-            let metadata = catalogue.metadata(step.node);
-            if metadata.kind != NodeKind::File {
-                continue;
-            }
-            let contents = match self.scan.kept(step.node) {
-                Some(number) => {
-                    let (source, buffer) = (&mut self.source, &mut self.buffer[..]);
-                    let mut pair = Pair { catalogue, source, was: self.was, buffer };
-                    pair.compare(step.node, number)?
-                }
-                None if metadata.size > 0 => Contents::Afresh,
-                None => Contents::Same,
-            };
-            if contents != Contents::Afresh {
-                self.note_flags(step.node);
-            }
-            let update = &mut self.scan.update;
-            match &contents {
-                Contents::Same => update.same += u64::from(metadata.size > 0),
-                Contents::InPlace(_) => update.in_place += 1,
-                Contents::Afresh => update.placed += 1,
-            }
+        let mut changed = Vec::new();
+        for (place, node) in self.by_place() {
+            let contents = self.contents_of(node)?;
             if contents != Contents::Same {
-                self.scan.data.push((step.node, contents));
+                changed.push((place, node, contents));
             }
-            self.meter.bytes(usize::try_from(catalogue.data_bytes(step.node)).unwrap_or(usize::MAX))?;
+            let bytes = self.scan.catalogue.data_bytes(node);
+            self.meter.bytes(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         }
+        changed.sort_by_key(|(place, ..)| *place);
+        self.scan.data.extend(changed.into_iter().map(|(_, node, contents)| (node, contents)));
         Ok(())
+    }
+
+    /// The regular files with their places in the walk, in the order in which an archive has their data: so it is read
+    /// once, in large pieces. Nothing depends on the order of comparing.
+    fn by_place(&self) -> Vec<(u32, NodeId)> {
+        let catalogue = self.scan.catalogue;
+        let nodes = catalogue.walk().filter(|step| step.first).map(|step| step.node);
+        let files = nodes.filter(|node| catalogue.metadata(*node).kind == NodeKind::File);
+        let mut files: Vec<(u32, NodeId)> = (0..).zip(files).collect();
+        files.sort_by_cached_key(|(_, node)| match catalogue.extents(*node).next() {
+            Some(Extent { origin: Origin::Section(section), origin_offset, .. }) => {
+                Some((section, origin_offset))
+            }
+            _ => None,
+        });
+        files
+    }
+
+    /// What becomes of the contents of a file.
+    fn contents_of(&mut self, node: NodeId) -> Result<Contents, BuildError> {
+        let catalogue = self.scan.catalogue;
+        let has_data = catalogue.metadata(node).size > 0;
+        let contents = match self.scan.kept(node) {
+            Some(number) => {
+                let (source, buffer) = (&mut self.source, &mut self.buffer[..]);
+                let mut pair = Pair { catalogue, source, was: self.was, buffer };
+                pair.compare(node, number)?
+            }
+            None if has_data => Contents::Afresh,
+            None => Contents::Same,
+        };
+        if contents != Contents::Afresh {
+            self.note_flags(node);
+        }
+        let update = &mut self.scan.update;
+        match &contents {
+            Contents::Same => update.same += u64::from(has_data),
+            Contents::InPlace(_) => update.in_place += 1,
+            Contents::Afresh => update.placed += 1,
+        }
+        Ok(contents)
     }
 
     /// Remembers the flags of a file of the host that was just read.
