@@ -33,10 +33,16 @@ pub(super) enum Kind {
 /// process that it started.
 const TRIES: u32 = if cfg!(test) { 3 } else { 25 };
 const PAUSE: Duration = Duration::from_millis(20);
+/// The same of what is only read, and read in any case.
+const READER_TRIES: u32 = 10;
 
 /// Tries until it is no longer refused, or often enough.
-fn patiently(mut free: impl FnMut() -> bool) -> bool {
-    for _ in 1..TRIES {
+fn patiently(free: impl FnMut() -> bool) -> bool {
+    in_tries(TRIES, free)
+}
+
+fn in_tries(most: u32, mut free: impl FnMut() -> bool) -> bool {
+    for _ in 1..most {
         if free() {
             return true;
         }
@@ -113,6 +119,17 @@ pub(super) fn holder(file: &File, ground: &Ground, kind: Kind) -> Option<User> {
         || files().any(|layer| File::open(&layer.path).is_ok_and(|file| is_taken(&file, layer, kind)))
         || beside(first, below, kind).is_some();
     taken.then(|| users::plat_mount(ground).unwrap_or(User::Program))
+}
+
+/// The program that may be changing what is only read. A mount has a name, and stays; one that has just ended is given a
+/// moment.
+pub(super) fn writer(file: &File, ground: &Ground) -> Option<User> {
+    let mut found = None;
+    in_tries(READER_TRIES, || {
+        found = holder(file, ground, Kind::Shared);
+        found != Some(User::Program)
+    });
+    found
 }
 
 /// A lock on the disk of a partition, or on a partition of a disk, which is another node of the same bytes.

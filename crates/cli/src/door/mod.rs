@@ -291,8 +291,7 @@ pub fn share(name: &OsStr) -> Result<Shared, ImageError> {
 #[must_use]
 pub fn writer_of(name: &OsStr) -> Option<User> {
     let found = Found::new(name, false).ok()?;
-    claim::holder(&found.file, &found.ground, Kind::Shared)
-        .or_else(|| users::find(&found.ground, Purpose::Read))
+    claim::writer(&found.file, &found.ground).or_else(|| users::find(&found.ground, Purpose::Read))
 }
 
 /// Whether the lock that a mount holds is free.

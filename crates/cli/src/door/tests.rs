@@ -79,6 +79,21 @@ fn other_names_of_a_file_are_the_file() {
     drop(held);
 }
 
+/// As by a process that inherited the open file, and has not yet begun its own program.
+#[test]
+fn a_lock_that_ends_at_once_is_no_writer() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = disk(directory.path());
+    let ours = Alone::open(disk.as_os_str()).unwrap();
+    assert_eq!(writer_of(disk.as_os_str()), Some(User::Program));
+    let ends = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        drop(ours);
+    });
+    assert_eq!(writer_of(disk.as_os_str()), None);
+    ends.join().unwrap();
+}
+
 #[test]
 fn programs_that_lock_whole_files_are_respected() {
     let directory = tempfile::tempdir().unwrap();
