@@ -161,6 +161,40 @@ fn flags_and_mounts_for_reading_forbid_it_to_everybody() {
     mounted.unmount();
 }
 
+/// A view for reading only forbids it. The server learns of that from the kernel, without a request to itself: killed
+/// while it waits for its own answer it would never end.
+#[test]
+fn a_view_for_reading_only_forbids_it_and_no_server_asks_itself() {
+    let test = "a_view_for_reading_only_forbids_it_and_no_server_asks_itself";
+    if !have(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = volume(&scratch, "-t ext4 -b 4096", "64M");
+    let mounted = Mounted::new(&image, &["-o", "rw"]).unwrap();
+    fs::create_dir(mounted.path().join("d")).unwrap();
+    let view = scratch.join("view");
+    fs::create_dir(&view).unwrap();
+    tool::run(tool::command("mount").arg("--bind").arg(mounted.path()).arg(&view));
+    tool::run(tool::command("mount").args(["-o", "remount,ro,bind"]).arg(&view));
+    let said = plat(&["rm", "-r"]).arg(view.join("d")).output().unwrap();
+    tool::run(tool::command("umount").arg(&view));
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("for reading only") && mounted.path().join("d").exists(), "{said}");
+    let asked = || {
+        let told = succeed(plat(&["stats", "--json"]).arg(mounted.path())).stdout;
+        let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
+        ["statfs", "setxattr"].map(|kind| told["requests"][kind]["count"].as_u64().unwrap_or(0))
+    };
+    let before = asked();
+    succeed(plat(&["mkdir"]).arg(mounted.path().join("new")));
+    succeed(plat(&["rm", "-r"]).arg(mounted.path().join("d")));
+    let after = asked();
+    // The commands look at what kind of mount it is.
+    assert!(after[0] - before[0] <= 4 && after[1] == before[1], "{before:?} {after:?}");
+    judge(mounted, &image);
+}
+
 #[test]
 fn what_is_in_no_mount_is_named() {
     let scratch = Scratch::new("what_is_in_no_mount_is_named");
