@@ -37,7 +37,7 @@ impl Umount {
             Some((kind, _)) => return Err(failed(format!("a mount of type {kind}, not of plat"))),
             None => return Err(failed("nothing is mounted here".into())),
         };
-        // Who only reads a volume of a store holds nothing there that others would wait for.
+        // A mount that only reads a store's volume holds nothing in the store, so there is nothing to wait for.
         let holds = !stores::is_meant(source.as_os_str()) || statistics::is_writable(&directory);
         fuse::unmount(&directory, self.lazy).map_err(|error| {
             let hint = if error.kind() == std::io::ErrorKind::ResourceBusy {

@@ -33,14 +33,15 @@ pub(super) enum Kind {
 /// process that it started.
 const TRIES: u32 = if cfg!(test) { 3 } else { 25 };
 const PAUSE: Duration = Duration::from_millis(20);
-/// The same of what is only read, and read in any case.
-const READER_TRIES: u32 = 10;
+/// How often a reader looks, which reads in any case: a fifth of a second. Tests wait longer, for loaded machines.
+const READER_TRIES: u32 = if cfg!(test) { 50 } else { 10 };
 
 /// Tries until it is no longer refused, or often enough.
 fn patiently(free: impl FnMut() -> bool) -> bool {
     in_tries(TRIES, free)
 }
 
+/// Tries at most `most` times, with a pause between.
 fn in_tries(most: u32, mut free: impl FnMut() -> bool) -> bool {
     for _ in 1..most {
         if free() {

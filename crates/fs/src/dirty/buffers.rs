@@ -52,7 +52,8 @@ fn length(class: usize) -> usize {
     1 << (PAGE_LOG2 as usize + class.max(SHORT - 1))
 }
 
-/// The class of a buffer that comes back. A short one is told by what was written to it.
+/// The class of a buffer that comes back. All short ones have the same length: how many of their
+/// bytes were written to says the class.
 fn class_of(buffer: &Vec<u8>) -> Option<usize> {
     if buffer.capacity() == length(0) {
         return Some(class_for(buffer.len()).min(SHORT - 1));

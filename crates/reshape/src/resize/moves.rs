@@ -77,20 +77,20 @@ impl Moves {
     }
 }
 
-/// Free runs by length. Those that structures leave come last: the old volume has them until the switch, so that what
+/// Free runs by length. Those that structures gave up come last: the old volume has them until the switch, so that what
 /// goes there waits in memory.
 struct Pool {
     /// Free before and after.
     free: BTreeSet<(u64, u64)>,
-    /// Left by structures.
-    left: BTreeSet<(u64, u64)>,
+    /// Taken by structures before, free after.
+    freed: BTreeSet<(u64, u64)>,
     taken: Vec<(u64, u64)>,
 }
 
 impl Pool {
     /// Free runs of the volume from its first group on: all, or enough for twice the need.
     fn gather(space: &mut Space, need: u64) -> Result<Self> {
-        let mut pool = Pool { free: BTreeSet::new(), left: BTreeSet::new(), taken: Vec::new() };
+        let mut pool = Pool { free: BTreeSet::new(), freed: BTreeSet::new(), taken: Vec::new() };
         let mut sum = 0;
         for group in (0..space.geometry().groups).map(Group) {
             for (start, end) in space.free_runs(group)? {
@@ -101,7 +101,7 @@ impl Pool {
                         sum += from - at;
                     }
                     if from < to {
-                        pool.left.insert((to - from, from));
+                        pool.freed.insert((to - from, from));
                     }
                     at = to;
                 }
@@ -116,19 +116,19 @@ impl Pool {
     /// The whole of `len` blocks in the shortest run that has them.
     fn whole(&mut self, len: u64) -> Option<u64> {
         let shortest = |runs: &BTreeSet<(u64, u64)>| runs.range((len, 0)..).next().copied();
-        let run = shortest(&self.free).or_else(|| shortest(&self.left))?;
+        let run = shortest(&self.free).or_else(|| shortest(&self.freed))?;
         Some(self.cut(run, len))
     }
 
     /// As many of `len` blocks as the longest run has.
     fn part(&mut self, len: u64) -> Option<(u64, u64)> {
-        let run = self.free.last().max(self.left.last()).copied()?;
+        let run = self.free.last().max(self.freed.last()).copied()?;
         let len = len.min(run.0);
         Some((self.cut(run, len), len))
     }
 
     fn cut(&mut self, run: (u64, u64), len: u64) -> u64 {
-        let runs = if self.free.remove(&run) { &mut self.free } else { &mut self.left };
+        let runs = if self.free.remove(&run) { &mut self.free } else { &mut self.freed };
         runs.remove(&run);
         if run.0 > len {
             runs.insert((run.0 - len, run.1 + len));

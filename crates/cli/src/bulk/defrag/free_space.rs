@@ -264,6 +264,7 @@ impl Work<'_> {
                 };
                 left.extend(self.bring_together(file, self.into(run))?);
                 if runs.longest() < longest {
+                    // The bitmaps say what was committed.
                     self.settle()?;
                     self.keep_longest()?;
                     self.settle()?;

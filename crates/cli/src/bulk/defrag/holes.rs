@@ -1,4 +1,7 @@
-//! Free runs of a volume, by length and by place.
+//! Free runs of a volume, by length and by place, as the bitmaps say.
+//!
+//! Owns: finding them, and taking room from a copy of the list. Excludes: who needs room, and moving anything. Files that
+//! moved a moment ago count when the volume was committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
