@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::clock;
 use crate::source::catalogue::Metadata;
 use crate::source::{Catalogue, NodeId};
 
@@ -73,7 +74,8 @@ impl From<Identity> for Stated {
 }
 
 /// Derives the identity from names, attributes, sizes and times: equal trees give equal images. Data
-/// do not count, since they are read only once, when the image's identifiers must be known already.
+/// do not count, since they are read only once, when the image's identifiers must be known already. The time is that of
+/// the newest file, and has come when this returns, unless that file's clock was another one ([`clock::reach`]).
 #[must_use]
 pub fn derived(catalogue: &Catalogue) -> Identity {
     let mut hash = Sha256::new();
@@ -97,7 +99,9 @@ pub fn derived(catalogue: &Catalogue) -> Identity {
     for step in catalogue.walk() {
         add(step.name, step.depth, step.node);
     }
-    from_digest(hash.finalize().into(), u64::try_from(newest).unwrap_or(0))
+    let time = u64::try_from(newest).unwrap_or(0);
+    clock::reach(time);
+    from_digest(hash.finalize().into(), time)
 }
 
 fn record(metadata: &Metadata) -> Vec<u8> {
