@@ -46,7 +46,7 @@ pub(crate) fn files(volume: &Volume) -> platfs::Result<Vec<File>> {
 }
 
 fn file(volume: &Volume, inode: InodeNumber, directory: u64) -> platfs::Result<File> {
-    let mut file = File { key: inode.0.get().into(), directory, runs: Vec::new() };
+    let mut file = File::new(inode.0.get().into(), directory);
     for segment in volume.map(inode)? {
         let segment = segment?;
         if let State::Mapped(Block(start)) | State::Unwritten(Block(start)) = segment.state {

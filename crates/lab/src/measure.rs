@@ -24,8 +24,8 @@ fn as_u64(count: usize) -> u64 {
 /// predecessor in the file).
 pub(crate) fn files<'a>(files: impl Iterator<Item = &'a File>) -> Vec<(&'static str, f64)> {
     let (mut counts, mut large, mut large_extents, mut clusters) = (Vec::new(), 0, 0, 0);
-    for file in files.filter(|file| !file.runs.is_empty()) {
-        let extents = as_u64(file.runs.len());
+    for file in files.filter(|file| !file.runs().is_empty()) {
+        let extents = as_u64(file.runs().len());
         counts.push(extents);
         clusters += file.clusters();
         if file.clusters() >= 256 {
@@ -99,10 +99,11 @@ pub(crate) fn groups(engine: &Engine) -> Vec<u8> {
 pub(crate) fn worst<'a>(files: impl Iterator<Item = &'a File>) -> Vec<Extents> {
     const FILES: usize = 16;
     const RUNS: usize = 48;
-    let mut worst: Vec<&File> = files.filter(|file| !file.runs.is_empty()).collect();
-    worst.sort_by_key(|file| Reverse((file.runs.len(), file.clusters(), file.key)));
+    let mut worst: Vec<&File> = files.filter(|file| !file.runs().is_empty()).collect();
+    worst.sort_by_key(|file| Reverse((file.runs().len(), file.clusters(), file.key)));
     worst.truncate(FILES);
-    let runs = |file: &File| file.runs.iter().take(RUNS).map(|run| (run.start.0, run.count.into())).collect();
+    let runs =
+        |file: &File| file.runs().iter().take(RUNS).map(|run| (run.start.0, run.count.into())).collect();
     worst.iter().map(|file| Extents { name: format!("file {}", file.key), runs: runs(file) }).collect()
 }
 
@@ -117,7 +118,7 @@ pub(crate) fn reading<'a>(
     let mut number = 0;
     for file in files {
         number += 1;
-        directories.entry(file.directory).or_default().extend(&file.runs);
+        directories.entry(file.directory).or_default().extend(file.runs());
     }
     let (mut at, mut clusters, mut jumps, mut distance, mut groups) = (0, 0u64, 0u64, 0u64, 0);
     for runs in directories.values() {
@@ -142,7 +143,7 @@ pub(crate) fn neighbours<'a>(files: impl Iterator<Item = &'a File>) -> f64 {
     let mut last = BTreeMap::new();
     let (mut near, mut all) = (0, 0);
     for file in files {
-        let (Some(first), Some(end)) = (file.runs.first(), file.runs.last()) else { continue };
+        let (Some(first), Some(end)) = (file.runs().first(), file.runs().last()) else { continue };
         if let Some(before) = last.insert(file.directory, end.end()) {
             all += 1;
             near += u64::from(first.start.0.abs_diff(before) <= 32);

@@ -195,7 +195,7 @@ impl Replay {
         let mut files = Vec::new();
         for (name, pieces) in &self.files {
             let Name::File(key) = name else { continue };
-            let mut file = File { key: *key, ..File::default() };
+            let mut file = File::new(*key, 0);
             for (start, count) in pieces.values() {
                 file.push(ClusterRun { start: Cluster(*start), count: *count });
             }

@@ -89,7 +89,7 @@ fn one(clusters: u32, policy: BlockPolicyKind, plan: &Plan) -> Result<(Stats, Va
     let mut times = Vec::new();
     let mut keys = 12..;
     for _ in 0..batches {
-        let file = |key| File { key, directory: 2, runs: Vec::new() };
+        let file = |key| File::new(key, 2);
         let mut files: Vec<File> = keys.by_ref().take(batch as usize).map(file).collect();
         let start = Instant::now();
         for file in &mut files {

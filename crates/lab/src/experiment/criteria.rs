@@ -121,7 +121,7 @@ fn fragment(engine: &Engine, row: &Row, numbers: &mut Numbers) -> Option<()> {
 fn figures(alone: &EngineAlone) -> Values {
     let (stats, files) = (alone.engine().stats(), alone.files());
     let done = files.len() as u64;
-    let extents = files.iter().map(|file| file.runs.len() as u64).sum();
+    let extents = files.iter().map(|file| file.runs().len() as u64).sum();
     let scanned = stats.get(Counter::ExtentsScanned);
     let mut values = vec![("scanned", float(scanned)), ("scanned/file", measure::ratio(scanned, done))];
     values.extend(Criterion::ALL.map(|c| (c.name(), float(stats.criterion(c).hits))));

@@ -145,13 +145,13 @@ fn seek_sum(files: &[File]) -> u64 {
         [a, b] => b.start.0.abs_diff(a.end()),
         _ => 0,
     };
-    files.iter().flat_map(|file| file.runs.windows(2)).map(gap).sum()
+    files.iter().flat_map(|file| file.runs().windows(2)).map(gap).sum()
 }
 
 fn figures(alone: &EngineAlone) -> Values {
     let (stats, files) = (alone.engine().stats(), alone.files());
     let number = u64::try_from(files.len()).unwrap_or(0);
-    let extents: u64 = files.iter().map(|f| u64::try_from(f.runs.len()).unwrap_or(0)).sum();
+    let extents: u64 = files.iter().map(|f| u64::try_from(f.runs().len()).unwrap_or(0)).sum();
     let (hits, misses) = (stats.get(Counter::WindowHits), stats.get(Counter::WindowMisses));
     vec![
         ("extents/file", ratio(extents, number)),

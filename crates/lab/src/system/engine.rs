@@ -95,7 +95,7 @@ pub(crate) fn extend(engine: &Engine, file: &mut File, count: u32, goal: Cluster
     let mut left = count;
     while left > 0 {
         let offset = file.clusters();
-        let end = file.runs.last().map(|run| run.end());
+        let end = file.runs().last().map(|run| run.end());
         let request = Request {
             owner: file.key,
             directory: file.directory,
@@ -241,7 +241,7 @@ impl Held {
     fn create(&mut self, path: &Name) -> Result<u64, String> {
         let directory = self.above(path)?;
         self.next += 1;
-        let file = File { key: self.next, directory, runs: Vec::new() };
+        let file = File::new(self.next, directory);
         self.files.insert(self.next, Known { file, names: 1, waiting: 0 });
         self.names.insert(path.clone(), Entry::File(self.next));
         Ok(self.next)
@@ -341,7 +341,7 @@ impl Program<'_> {
         self.alone.engine.closed(key);
         if let Some(file) = held.files.get(&key).map(|known| &known.file)
             && is_new
-            && let Some(last) = file.runs.last()
+            && let Some(last) = file.runs().last()
         {
             held.ends.insert(file.directory, Cluster(last.end()));
         }
