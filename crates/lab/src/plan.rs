@@ -28,7 +28,7 @@ pub(crate) struct Plan {
     pub(crate) machine: Vec<Change>,
     /// Where the requests of engines go.
     pub(crate) tape: Tape,
-    /// Whether samples along the way are wanted of experiments that age.
+    /// Whether samples along the way are wanted of experiments that age, of the first seed.
     pub(crate) samples: bool,
 }
 

@@ -130,14 +130,21 @@ mod tests {
     }
 
     #[test]
-    fn samples_come_along_the_way_and_only_where_they_are_wanted() {
+    fn samples_of_the_first_seed_come_along_the_way_where_they_are_wanted() {
         for (samples, expected) in [(true, 48), (false, 0)] {
-            let policies = vec!["lease".into()];
-            let plan =
-                Plan { seed: 1, quick: true, case: "git".into(), policies, samples, ..Plan::default() };
+            let plan = Plan {
+                seed: 1,
+                seeds: Some(2),
+                quick: true,
+                case: "git".into(),
+                policies: vec!["lease".into()],
+                samples,
+                ..Plan::default()
+            };
             let aging = |record| if let Record::Aging(aging) = record { Some(aging) } else { None };
             let frames: Vec<_> = records(&AGE, &plan).into_iter().filter_map(aging).collect();
             assert_eq!(frames.len(), expected);
+            assert!(frames.iter().all(|frame| frame.seed == 1));
             assert!(frames.is_sorted_by(|a, b| a.step < b.step && a.operations < b.operations));
             for frame in &frames {
                 let free: u64 = frame.free_bins.iter().sum();

@@ -125,7 +125,8 @@ impl Case {
             ("quick", scale.quick.into()),
         ];
         let key = at.key(&self.name, parameters);
-        let samples = if at.plan.samples { self.samples } else { 0 };
+        // Of the first seed alone: they cost as much as the ageing, and the report has room for one run of a cell.
+        let samples = if at.plan.samples && at.seed == at.plan.seed { self.samples } else { 0 };
         if samples > 0 {
             scale.settings.insert("parts".into(), samples.to_string());
         }
