@@ -181,7 +181,7 @@ fn what_can_not_be_taken_leaves_nothing() {
     let mounted = Mounted::new(&image, &["-o", "rw"]).unwrap();
     let inside = mounted.path().join("snapshot.img");
     let said = fail(&mut plat(&["snapshot", text(mounted.path()), text(&inside)]));
-    assert!(said.contains("into the mount that it is of"), "{said}");
+    assert!(said.contains("in the mount that this is about"), "{said}");
     assert!(!inside.exists());
     let out = scratch.join("out.img");
     fs::write(mounted.path().join("file"), "contents").unwrap();

@@ -149,10 +149,12 @@ impl Export {
         };
         let file = output.as_ref().map(Output::file).transpose().map_err(failed)?;
         console.out.flush()?;
-        let places = [live::directory(from)?];
-        places.iter().try_for_each(|found| live::hand_over(found, from))?;
+        let place = live::directory(from)?;
+        live::hand_over(&place, from)?;
         let to: &dyn AsFd = file.as_ref().map_or(&stdout as &dyn AsFd, |file| file);
-        let done = match rustix::process::geteuid().is_root() {
+        let is_taken = rustix::process::geteuid().is_root() && !live::lies_in(&place, to).map_err(failed)?;
+        let places = [place];
+        let done = match is_taken {
             true => live::ask(console, (Verb::Export, flags), &places, Some(to))?,
             false => self.through_pipe(console, flags, &places, to)?,
         };
@@ -161,7 +163,7 @@ impl Export {
         if self.json { live::say(console, true, &done) } else { Ok(()) }
     }
 
-    /// Has the server write to a pipe, since it may be another user's, and passes that on.
+    /// Has the server write to a pipe, since it may be another user's or the file may lie in its mount, and passes that on.
     fn through_pipe(
         &self,
         console: &mut Console<'_>,

@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::AsFd;
 use std::path::Path;
 
 use clap::Args;
@@ -61,9 +60,8 @@ impl Import {
 
     fn live(&self, console: &mut Console<'_>, to: &OsStr, archive: &Section) -> Result<Done, Failure> {
         let file = archive.file().ok_or_else(|| Failure::Failed("the archive is no file".into()))?;
-        let places = [live::directory(to)?];
         let flags = if self.force { flag::FORCE } else { 0 };
-        live::ask(console, (Verb::Import, flags), &places, Some(file as &dyn AsFd))
+        live::ask_with(console, (Verb::Import, flags), live::directory(to)?, file)
     }
 
     fn alone(&self, console: &mut Console<'_>, archive: &Section) -> Result<Done, Failure> {

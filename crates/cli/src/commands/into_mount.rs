@@ -3,7 +3,6 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -71,8 +70,7 @@ impl How {
     /// A file, by the server, which does it at once.
     fn file(&self, console: &mut Console<'_>, file: &File, to: &Path) -> Result<(), Failure> {
         let flags = if self.force { flag::FORCE } else { 0 };
-        let places = [live::name(to.as_os_str())?];
-        live::ask(console, (Verb::Put, flags), &places, Some(file as &dyn AsFd))?;
+        live::ask_with(console, (Verb::Put, flags), live::name(to.as_os_str())?, file)?;
         self.own(to)
     }
 

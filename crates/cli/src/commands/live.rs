@@ -1,9 +1,9 @@
 //! What commands share that work on a mount through its server: whether they do, progress, and what they say.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::{self, IsTerminal};
-use std::os::fd::AsFd;
+use std::fs::{File, FileTimes};
+use std::io::{self, IsTerminal, Seek};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -218,12 +218,50 @@ pub(super) fn say_at_length(
     Ok(())
 }
 
-/// A snapshot of a mount in a file without a name, which is gone when it is closed: in `TMPDIR`, or where files may be
-/// large.
-pub(super) fn snapshot(console: &mut Console<'_>, place: &OsStr) -> Result<File, Failure> {
+/// A file without a name, which is gone when it is closed: in `TMPDIR`, or where files may be large.
+fn unnamed() -> Result<File, Failure> {
     let above = std::env::var_os("TMPDIR").filter(|above| !above.is_empty());
     let above = above.unwrap_or_else(|| OsString::from("/var/tmp"));
-    let file = tempfile::tempfile_in(&above).map_err(|error| host(&above, error))?;
+    tempfile::tempfile_in(&above).map_err(|error| host(&above, error))
+}
+
+/// Whether a file lies in a mount. The server of that one does not take it: it would wait for itself.
+pub(super) fn lies_in(mount: &Found, file: &dyn AsFd) -> io::Result<bool> {
+    let device = |file: BorrowedFd<'_>| rustix::fs::fstat(file).map(|facts| facts.st_dev);
+    Ok(device(file.as_fd())? == device(mount.directory().as_fd())?)
+}
+
+/// Has the server do something with the bytes of a file, or with those of a copy where the file lies in its mount.
+pub(super) fn ask_with(
+    console: &mut Console<'_>,
+    (verb, flags): (Verb, u32),
+    place: Found,
+    file: &File,
+) -> Result<Done, Failure> {
+    let failed = |error: io::Error| host(OsStr::from_bytes(place.shown()), error);
+    let copy = if lies_in(&place, file).map_err(failed)? { Some(copied(file)?) } else { None };
+    let file = copy.as_ref().unwrap_or(file);
+    ask(console, (verb, flags), &[place], Some(file as &dyn AsFd))
+}
+
+/// A copy of a file, with its permissions and times.
+fn copied(mut file: &File) -> Result<File, Failure> {
+    let mut copy = unnamed()?;
+    let mut copying = || {
+        let facts = file.metadata()?;
+        file.rewind()?;
+        io::copy(&mut file, &mut copy)?;
+        copy.set_permissions(facts.permissions())?;
+        let times = FileTimes::new().set_accessed(facts.accessed()?).set_modified(facts.modified()?);
+        copy.set_times(times)
+    };
+    copying().map_err(|error| Failure::Failed(format!("copying what is to be brought: {error}")))?;
+    Ok(copy)
+}
+
+/// A snapshot of a mount in a file without a name.
+pub(super) fn snapshot(console: &mut Console<'_>, place: &OsStr) -> Result<File, Failure> {
+    let file = unnamed()?;
     let found = directory(place)?;
     hand_over(&found, place)?;
     ask(console, (Verb::Snapshot, 0), &[found], Some(&file as &dyn AsFd))?;

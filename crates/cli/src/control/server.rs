@@ -189,6 +189,7 @@ fn answer(
         return Err("a request without its directories".into());
     }
     let file = files.split_off(request.places.len()).into_iter().next();
+    must_lie_elsewhere(file.as_ref(), shared.device)?;
     if request.verb == Verb::Export {
         must_be_safe(socket, file.as_ref())?;
     }
@@ -224,6 +225,17 @@ fn answer(
     })
 }
 
+/// Refuses a file of this mount: the server would wait for itself, and would never end if it were killed meanwhile.
+/// Programs bring a copy, or a pipe.
+fn must_lie_elsewhere(file: Option<&OwnedFd>, device: u64) -> Result<(), String> {
+    match file.map(known).transpose()? {
+        Some((found, _)) if found == device => {
+            Err("the file lies in the mount that this is about, whose server can't wait for itself".into())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Refuses an output that somebody else has opened, unless it is a pipe: what the kernel allows and does when a file is
 /// written (quotas, reserved space, set-user-id bits) goes by the writer, which is this process.
 fn must_be_safe(socket: &Socket, file: Option<&OwnedFd>) -> Result<(), String> {
@@ -251,10 +263,6 @@ fn taken(
     let keeping =
         keeping.ok_or_else(|| refused("the mount only reads: take the snapshot of the image itself"))?;
     let file = file.ok_or_else(|| refused("a request without its file"))?;
-    // The server would wait for itself.
-    if rustix::fs::fstat(&file).map_err(io::Error::from)?.st_dev == shared.device {
-        return Err(refused("the snapshot can't be written into the mount that it is of"));
-    }
     let to = received(File::from(file), keeping.size())?;
     shared.served.settle().map_err(|error| Halt::Stream(error.to_string()))?;
     snapshot::snapshot(job, &keeping, Arc::new(to))
@@ -302,15 +310,19 @@ fn tickets<'s>(
     request.places.iter().zip(directories).enumerate().map(redeem).collect()
 }
 
+/// The file system and the number of a file, as the kernel knows them without asking the file's server.
+fn known(file: &OwnedFd) -> Result<(u64, u64), String> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let facts = rustix::fs::statx(file, c"", flags, StatxFlags::INO).map_err(|error| error.to_string())?;
+    Ok((rustix::fs::makedev(facts.stx_dev_major, facts.stx_dev_minor), facts.stx_ino))
+}
+
 /// Whether the view of the mount through which a program has a directory open is for reading only. That it is this
 /// directory is known without asking another server.
 fn is_read_only(directory: &OwnedFd, device: u64, inode: InodeNumber) -> Result<bool, String> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let facts =
-        rustix::fs::statx(directory, c"", flags, StatxFlags::INO).map_err(|error| error.to_string())?;
-    let found = rustix::fs::makedev(facts.stx_dev_major, facts.stx_dev_minor);
+    let (found, number) = known(directory)?;
     // Of a root that nobody has looked at yet, the kernel knows its own number only, which is no directory's of a volume.
-    let is_same = facts.stx_ino == u64::from(inode.get()) || facts.stx_ino == node(inode);
+    let is_same = number == u64::from(inode.get()) || number == node(inode);
     if found != device || !is_same {
         return Err("the directory is not that of the ticket".into());
     }

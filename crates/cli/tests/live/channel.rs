@@ -26,12 +26,12 @@ fn connect(address: &[u8]) -> OwnedFd {
     socket
 }
 
-/// What comes back for some bytes, with an open directory; nothing if the server hangs up.
-fn said(address: &[u8], message: &[u8], directory: &File) -> Option<Reply> {
+/// What comes back for some bytes, with open files; nothing if the server hangs up.
+pub(super) fn said(address: &[u8], message: &[u8], files: &[&File]) -> Option<Reply> {
     let socket = connect(address);
-    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut room);
-    let files = [directory.as_fd()];
+    let files: Vec<_> = files.iter().map(|file| file.as_fd()).collect();
     assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
     rustix::net::sendmsg(&socket, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL).ok()?;
     let mut buffer = vec![0; 1 << 16];
@@ -39,7 +39,7 @@ fn said(address: &[u8], message: &[u8], directory: &File) -> Option<Reply> {
     if len == 0 { None } else { Some(Reply::decode(&buffer[..len]).unwrap()) }
 }
 
-fn grant(directory: &File) -> Grant {
+pub(super) fn grant(directory: &File) -> Grant {
     Grant::decode(&fuse::ask::<TICKET, GRANT_LEN>(directory).unwrap()).unwrap()
 }
 
@@ -61,7 +61,7 @@ fn odd_input_is_refused_and_the_mount_lives_on() {
     fs::write(mounted.path().join("d/f"), "x").unwrap();
     let directory = File::open(mounted.path()).unwrap();
     let address = grant(&directory).address;
-    let refused = |message: &[u8]| match said(&address, message, &directory) {
+    let refused = |message: &[u8]| match said(&address, message, &[&directory]) {
         Some(Reply::Failed(_, why)) => why,
         other => panic!("{other:?}"),
     };
@@ -92,7 +92,9 @@ fn odd_input_is_refused_and_the_mount_lives_on() {
     assert!(refused(&import.encode()).contains("without its file"));
     assert!(mounted.path().join("d/f").exists());
     // A ticket is good once.
-    assert!(matches!(said(&address, &valid, &directory), Some(Reply::Finished(done, _)) if done.files == 1));
+    assert!(
+        matches!(said(&address, &valid, &[&directory]), Some(Reply::Finished(done, _)) if done.files == 1)
+    );
     assert!(refused(&valid).contains("ticket is not valid"));
     // One for a directory that is gone.
     fs::create_dir(mounted.path().join("gone")).unwrap();
@@ -100,11 +102,11 @@ fn odd_input_is_refused_and_the_mount_lives_on() {
     let ticket = grant(&held);
     fs::remove_dir(mounted.path().join("gone")).unwrap();
     let gone = removal(&ticket, "d").encode();
-    let why = said(&address, &gone, &held);
+    let why = said(&address, &gone, &[&held]);
     assert!(matches!(&why, Some(Reply::Failed(_, why)) if why.contains("removed")), "{why:?}");
     // Another directory than that of the ticket.
     let ticket = removal(&grant(&directory), "d").encode();
-    let why = said(&address, &ticket, &File::open("/proc").unwrap());
+    let why = said(&address, &ticket, &[&File::open("/proc").unwrap()]);
     assert!(matches!(&why, Some(Reply::Failed(_, why)) if why.contains("not that of the ticket")), "{why:?}");
     drop((held, directory));
     succeed(&mut on(&mounted, &["mkdir", "m:still"]));
