@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Measures again what docs/paper.md says, and the tables of the founding documents: figures as text, a file of results, and the report, in target/paper.
-# SEEDS (5) is of ageing; with SEEDS=1 it takes minutes. Rows of real file systems need root and loop devices; without them they are left out.
+# SEEDS (5) is of ageing, ROUNDS (1) of real file systems. Rows of real file systems need root and loop devices; without them they are left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-seeds=${SEEDS:-5}
+seeds=${SEEDS:-5} rounds=${ROUNDS:-1}
 out=target/paper
 mkdir -p "$out"
 cargo build --release -q -p plat-lab -p platfs-cli
@@ -15,7 +15,7 @@ lab run founding --results "$out/results.jsonl" >"$out/founding.txt" || [ $? = 1
 lab run age --seeds "$seeds" --policies lease,mballoc,xfs --results "$out/results.jsonl" >"$out/age.txt"
 lab run geriatrix --seeds "$seeds" --policies lease,mballoc,xfs --results "$out/results.jsonl" >"$out/geriatrix.txt"
 if [ "$(id -u)" = 0 ]; then
-    lab peers --rounds 5 --systems library,fuse,ext4,xfs >"$out/peers.txt"
+    lab peers --rounds "$rounds" --systems library,fuse,ext4,xfs >"$out/peers.txt"
     lab peers s1 --results "$out/results.jsonl" >"$out/s1-kernel.txt"
 else
     echo "paper: SKIPPED: real file systems need root" >&2
