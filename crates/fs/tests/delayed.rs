@@ -51,6 +51,33 @@ fn write(volume: &Volume, inode: InodeNumber, offset: u64, data: &[u8]) {
     volume.write_at(inode, offset, data, WriteOptions::default()).unwrap();
 }
 
+/// Programs take what a whole file needs, and a mount does not hear of the close: no room is left behind such a file.
+#[test]
+fn files_that_take_their_space_at_once_lie_side_by_side() {
+    let volume = volume(256 << 20, 0);
+    let made = |number: u64| {
+        let file = create(&volume, &format!("f{number}"));
+        volume.allocate(file, Allocate::Extend, 0, 4096 * (1 + number % 40)).unwrap();
+        unwritten(&volume, file)
+    };
+    let places: Vec<(u64, u64)> = (0..200).map(made).collect();
+    let apart = places.windows(2).filter(|pair| pair[0].0 + pair[0].1 != pair[1].0);
+    // What is left of a group may be too short for the next.
+    assert!(apart.count() <= 4, "{places:?}");
+}
+
+/// The first block of a file that was never written to, and its blocks: they lie in one piece.
+fn unwritten(volume: &Volume, inode: InodeNumber) -> (u64, u64) {
+    let segments: Vec<_> = volume.open_file(inode).unwrap().segments().map(Result::unwrap).collect();
+    match segments.as_slice() {
+        [segment] => match segment.state {
+            State::Unwritten(block) => (block.0, segment.count.into()),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
 /// The first block of a file.
 fn place(volume: &Volume, inode: InodeNumber) -> u64 {
     match volume.open_file(inode).unwrap().segments().next().unwrap().unwrap().state {
@@ -175,7 +202,8 @@ fn files_that_take_space_little_by_little_lie_together() {
         }
     }
     let counts: Vec<_> = files.iter().map(|file| extents(&volume, *file)).collect();
-    assert!(counts.iter().all(|count| *count <= 3), "{counts:?}");
+    // The first piece, without room behind it, and windows that double.
+    assert!(counts.iter().all(|count| *count <= 5), "{counts:?}");
 }
 
 #[test]

@@ -49,7 +49,9 @@ pub enum Seek {
     Hole,
 }
 
-/// Space that is taken by less at once behind the end of a file will be followed by more.
+/// Space that is taken by less at once behind the end of a file will be followed by more. The first space of a file is
+/// not: nearly all programs take what the whole file needs. A mount does not hear of the close, so that room to grow
+/// would lie behind each of its files for a long time.
 const LITTLE: u64 = 1 << 20;
 
 impl Volume {
@@ -344,7 +346,7 @@ impl<'v> Tx<'v> {
     fn preallocate(&mut self, node: &mut Inode, range: ByteRange) -> Result<()> {
         let mut left = range.outer(self.format.geometry.block_size);
         let mut ahead = file::Ahead::default();
-        let growing = range.start == node.size() && range.len() < LITTLE;
+        let growing = range.start > 0 && range.start == node.size() && range.len() < LITTLE;
         let hint = file::WriteHint { end: range.end, growing };
         while !left.is_empty() {
             let found = self.view().map(node).lookup(left.first())?;

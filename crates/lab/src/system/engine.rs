@@ -29,7 +29,7 @@ const ROOT: u64 = 2;
 const FIRST: u64 = 100;
 /// The number before that of the first file.
 const BEFORE: u64 = 11;
-/// Space of fewer bytes that is reserved at once will be followed by more, as the library has it.
+/// Space of fewer bytes that is reserved at once behind some will be followed by more, as the library has it.
 const LITTLE: u64 = 1 << 20;
 
 /// An engine with files.
@@ -363,7 +363,7 @@ impl Program<'_> {
             }
             Op::Read { len, .. } | Op::Direct { len, .. } => return Ok(*len),
             Op::Reserve { slot, offset, len } => {
-                let writing = if *len < LITTLE { Writing::Growing } else { Writing::Whole };
+                let writing = if *offset > 0 && *len < LITTLE { Writing::Growing } else { Writing::Whole };
                 self.reach(held, *slot, offset.saturating_add(*len), writing)?;
                 // It takes its clusters in the call, also where writes wait for the close.
                 alone.place_waiting(held, self.key(*slot)?);
