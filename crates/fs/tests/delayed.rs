@@ -71,7 +71,7 @@ fn unwritten(volume: &Volume, inode: InodeNumber) -> (u64, u64) {
     let segments: Vec<_> = volume.open_file(inode).unwrap().segments().map(Result::unwrap).collect();
     match segments.as_slice() {
         [segment] => match segment.state {
-            State::Unwritten(block) => (block.0, segment.count.into()),
+            State::Unwritten(block) => (block.0, segment.count),
             other => panic!("{other:?}"),
         },
         other => panic!("{other:?}"),
