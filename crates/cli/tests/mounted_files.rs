@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use rustix::fs::FallocateFlags as Flags;
 use serde_json::Value;
@@ -279,7 +281,8 @@ fn space_of_files_in_images() {
 }
 
 /// A change whose stamp the kernel sends at once, and at once another in the same tick, whose stamp is the same: no stamp
-/// of the server's comes over it. Files beside the mount that are looked at put the kernel's stamps ahead of its ticks.
+/// of the server's comes over it, and none of a write that a sync sends meanwhile. Files beside the mount that are looked
+/// at put the kernel's stamps ahead of its ticks.
 #[test]
 fn times_of_files_are_those_that_the_mount_showed() {
     let test = "times_of_files_are_those_that_the_mount_showed";
@@ -290,8 +293,7 @@ fn times_of_files_are_those_that_the_mount_showed() {
     let image = volume(&scratch, "-t ext4");
     let mounted = Mounted::new(&image, &["-o", "rw,allow_other"]).unwrap();
     let beside = scratch.join("beside");
-    let mut shown = Vec::new();
-    for number in 0..200 {
+    let made = |number: u32| {
         let path = mounted.path().join(number.to_string());
         let file = File::create(&path).unwrap();
         file.write_all_at(&[1; 8192], 0).unwrap();
@@ -302,8 +304,20 @@ fn times_of_files_are_those_that_the_mount_showed() {
         file.set_len(4096).unwrap();
         rustix::fs::fallocate(&file, Flags::KEEP_SIZE | Flags::PUNCH_HOLE, 0, 4096).unwrap();
         drop(file);
-        shown.push(fs::metadata(&path).unwrap());
-    }
+        fs::metadata(&path).unwrap()
+    };
+    let (done, root) = (AtomicBool::new(false), File::open(mounted.path()).unwrap());
+    let shown: Vec<_> = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                rustix::fs::syncfs(&root).unwrap();
+            }
+        });
+        let shown = (0..200).map(made).collect();
+        done.store(true, Ordering::Relaxed);
+        shown
+    });
+    drop(root);
     mounted.unmount();
     let kernel = mount::Mounted::read_only(&image).unwrap();
     for (number, shown) in shown.iter().enumerate() {

@@ -462,6 +462,27 @@ fn what_is_delayed_is_seen() {
     assert_eq!(volume.seek(inode, 0, platfs::Seek::Data).unwrap(), Some(16384));
 }
 
+/// What a kernel sends of writes may come behind what it sent later, of a truncation: the later times stay. Those of a
+/// clock that was set back are taken.
+#[test]
+fn late_times_do_not_replace_later_ones() {
+    let volume = volume(64 << 20, 0);
+    let file = create(&volume, "f");
+    let at = |seconds: i64| Some(Timestamp::from_seconds(NOW + seconds));
+    let times = |modify: i64, change: i64, late: bool| {
+        let wanted = AttributeChange { modify: at(modify), change: at(change), late, ..Default::default() };
+        let found = volume.inode(file).change(&wanted).unwrap().times;
+        (found.modify.seconds - NOW, found.change.seconds - NOW)
+    };
+    assert_eq!(times(100, 100, false), (100, 100));
+    assert_eq!(times(98, 99, true), (100, 100));
+    // A name that was given meanwhile is later, but the bytes are not known yet.
+    assert_eq!(times(101, 99, true), (101, 100));
+    assert_eq!(times(102, 102, true), (102, 102));
+    assert_eq!(times(90, 90, false), (90, 90));
+    assert_eq!(times(20, 20, true), (20, 20));
+}
+
 #[test]
 fn a_change_answers_what_the_inode_then_says() {
     let volume = volume(32 << 20, 16 << 20);

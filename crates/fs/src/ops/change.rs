@@ -2,7 +2,7 @@
 //! at once, and a note of damage.
 
 use ondisk::features::RoCompat;
-use ondisk::inode::{FileType, TimeField, Timestamp};
+use ondisk::inode::{FileType, Inode, TimeField, Timestamp};
 
 use super::attrs::{Metadata, file_type, waits};
 use super::changing::change;
@@ -32,14 +32,33 @@ pub struct AttributeChange {
     pub drop_privileges: bool,
     /// Both times are those of now, and nothing else changes: the right to write is enough for that.
     pub touch: bool,
+    /// The times of contents and inode may be older than others that have come already, which then stay: a kernel that
+    /// keeps times itself sends those of writes beside other changes of the inode.
+    pub late: bool,
 }
+
+/// How much older late times can be, in seconds. If it is more, a clock was set back.
+const LATE: i64 = 60;
 
 impl AttributeChange {
     /// Whether it is no more than the times of bytes that were written before: these may be stored even
     /// of a file that by now can't be changed.
     fn is_news_of_writes(&self) -> bool {
-        let rest = AttributeChange { modify: None, change: None, ..*self };
+        let rest = AttributeChange { modify: None, change: None, late: false, ..*self };
         self.modify.is_some() && self.change.is_some() && rest == AttributeChange::default()
+    }
+
+    /// The times of contents and inode that an inode gets.
+    fn times_for(&self, node: &Inode, now: Timestamp) -> (Option<Timestamp>, Timestamp) {
+        let changed = self.change.unwrap_or(now);
+        let newer = node
+            .time(TimeField::Change)
+            .filter(|was| self.late && changed < *was && was.seconds.saturating_sub(changed.seconds) <= LATE);
+        let later = |sent: Timestamp| node.time(TimeField::Modify).map_or(sent, |was| was.max(sent));
+        match newer {
+            Some(was) => (self.modify.map(later), was),
+            None => (self.modify, changed),
+        }
     }
 }
 
@@ -75,13 +94,14 @@ impl Node<'_> {
             if wanted.drop_privileges && file_type(&node)? == FileType::Regular {
                 tx.lose_privileges(&mut node, true)?;
             }
-            let times = [(TimeField::Access, wanted.access), (TimeField::Modify, wanted.modify)];
+            let (modify, changed) = wanted.times_for(&node, tx.context.now);
+            let times = [(TimeField::Access, wanted.access), (TimeField::Modify, modify)];
             for (field, time) in times {
                 if let Some(time) = time {
                     node.set_time(field, time);
                 }
             }
-            node.set_time(TimeField::Change, wanted.change.unwrap_or(tx.context.now));
+            node.set_time(TimeField::Change, changed);
             tx.store(&mut node)?;
             Ok(node)
         })?;

@@ -262,6 +262,8 @@ impl Altering<'_> {
             change: change.change.map(stamp),
             drop_privileges: change.drop_privileges && is_special,
             touch: is_now && others == Change::default(),
+            // The kernel sends times of writes without holding the inode: a truncation may have come before them.
+            late: change.size.is_none() && change.change.is_some(),
         }
     }
 
