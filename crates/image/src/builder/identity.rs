@@ -75,7 +75,7 @@ impl From<Identity> for Stated {
 
 /// Derives the identity from names, attributes, sizes and times: equal trees give equal images. Data
 /// do not count, since they are read only once, when the image's identifiers must be known already. The time is that of
-/// the newest file, and has come when this returns, unless that file's clock was another one ([`clock::reach`]).
+/// the newest file, and has come when this returns, unless that file's clock was another one.
 #[must_use]
 pub fn derived(catalogue: &Catalogue) -> Identity {
     let mut hash = Sha256::new();
