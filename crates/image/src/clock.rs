@@ -1,7 +1,7 @@
 //! What time it is.
 //!
-//! Owns the choice of the clock. Besides [`reach`], nothing in this crate asks for the time: programs that change volumes
-//! do.
+//! Owns the choice of the clock. Nothing in this crate asks for the time but a build, which waits for that of its newest
+//! file: programs that change volumes do.
 
 use std::thread::sleep;
 use std::time::Duration;
