@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::fs::FallocateFlags as Flags;
@@ -306,16 +305,13 @@ fn times_of_files_are_those_that_the_mount_showed() {
         drop(file);
         fs::metadata(&path).unwrap()
     };
-    let (done, root) = (AtomicBool::new(false), File::open(mounted.path()).unwrap());
+    let root = File::open(mounted.path()).unwrap();
     let shown: Vec<_> = thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                rustix::fs::syncfs(&root).unwrap();
-            }
-        });
-        let shown = (0..200).map(made).collect();
-        done.store(true, Ordering::Relaxed);
-        shown
+        let making = scope.spawn(|| (0..200).map(made).collect());
+        while !making.is_finished() {
+            rustix::fs::syncfs(&root).unwrap();
+        }
+        making.join().unwrap()
     });
     drop(root);
     mounted.unmount();

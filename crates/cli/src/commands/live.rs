@@ -1,4 +1,5 @@
-//! What commands share that work on a mount through its server: whether they do, progress, and what they say.
+//! What commands share that work on a mount through its server: whether they do, the files that they bring to it, progress,
+//! and what they say.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, FileTimes};
