@@ -1,11 +1,13 @@
 //! Memory for dirty bytes, used again.
 //!
-//! Owns: buffers that a write-back has emptied, and how long they are kept. Excludes: what is in them.
+//! Owns: how many bytes are dirty, buffers that a write-back has emptied, and how long they are kept. Excludes: what is
+//! in them.
 //!
 //! A small file takes a buffer for the short time until it is written back. The system would give and take that memory
 //! page by page each time, and stop all processors to take it. So buffers that come free are kept, and those that were
 //! not needed from one [`Buffers::trim`] to the next go back.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The shortest buffer: enough that an allocator with that setting (`mallopt`'s `M_MMAP_THRESHOLD`) gives it pages of
@@ -33,12 +35,13 @@ struct Kept {
     bytes: u64,
 }
 
-/// Buffers that are not in use.
+/// Memory for the dirty bytes of all files: how many there are, and buffers that are not in use.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     kept: Mutex<Kept>,
-    /// Most bytes that are kept; twice as many with short ones.
-    most: u64,
+    dirty: AtomicU64,
+    /// Dirty bytes that may be held.
+    bound: u64,
 }
 
 /// The class for bytes that need so much room.
@@ -74,8 +77,29 @@ fn memory(class: usize, buffer: &Vec<u8>) -> u64 {
 }
 
 impl Buffers {
-    pub(crate) fn new(most: u64) -> Self {
-        Buffers { kept: Mutex::default(), most }
+    /// No buffers yet; `bound` is of the dirty bytes.
+    pub(crate) fn new(bound: u64) -> Self {
+        Buffers { kept: Mutex::default(), dirty: AtomicU64::new(0), bound }
+    }
+
+    /// Bytes that are dirty.
+    pub(crate) fn dirty(&self) -> u64 {
+        self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// So many bytes became dirty.
+    pub(crate) fn add(&self, bytes: u64) {
+        self.dirty.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// So many bytes are dirty no longer.
+    pub(crate) fn sub(&self, bytes: u64) {
+        self.dirty.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes by which dirty bytes and these would be more than both may be.
+    fn excess(&self, kept: u64) -> u64 {
+        (self.dirty() + kept).saturating_sub(self.bound + self.bound / 8)
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -85,8 +109,16 @@ impl Buffers {
     /// An empty buffer, with room for these bytes unless they are very many.
     pub(crate) fn take(&self, len: usize) -> Vec<u8> {
         let class = class_for(len);
-        let found = self.kept().take(class);
-        found.unwrap_or_else(|| Vec::with_capacity(length(class)))
+        let mut kept = self.kept();
+        if let Some(found) = kept.take(class) {
+            return found;
+        }
+        // Those of other lengths make room for it.
+        let excess = self.excess(kept.bytes + length(class) as u64).min(length(class) as u64);
+        let others = kept.drop_others(excess);
+        drop(kept);
+        drop(others);
+        Vec::with_capacity(length(class))
     }
 
     /// Whether a buffer is not much longer than what is in it needs.
@@ -98,10 +130,11 @@ impl Buffers {
     pub(crate) fn give(&self, mut buffer: Vec<u8>) {
         let Some(class) = class_of(&buffer) else { return };
         let memory = memory(class, &buffer);
-        // A file of which single pages were written to gives back twice what its bytes are, all at once.
-        let most = if class < SHORT { 2 * self.most } else { self.most };
+        // A write-back ahead of need empties a quarter of the bound, in buffers with up to twice that room. A file
+        // of which single pages were written to gives back twice what its bytes are, all at once.
+        let most = if class < SHORT { self.bound } else { self.bound / 2 };
         let mut kept = self.kept();
-        if kept.bytes + memory > most {
+        if kept.bytes + memory > most || self.excess(kept.bytes + memory) > 0 {
             return;
         }
         if let Some(class) = kept.classes.get_mut(class) {
@@ -152,6 +185,21 @@ impl Kept {
         }
         None
     }
+
+    /// Buffers with so many bytes together, of all lengths, the longest first.
+    fn drop_others(&mut self, bytes: u64) -> Vec<Vec<u8>> {
+        let mut others = Vec::new();
+        let mut found = 0;
+        for (index, class) in self.classes.iter_mut().enumerate().rev() {
+            while found < bytes && let Some(buffer) = class.free.pop() {
+                class.fewest = class.fewest.min(class.free.len());
+                found += memory(index, &buffer);
+                others.push(buffer);
+            }
+        }
+        self.bytes -= found;
+        others
+    }
 }
 
 #[cfg(test)]
@@ -199,7 +247,7 @@ mod tests {
     #[test]
     fn many_single_pages_are_kept_with_what_they_take() {
         // A write-back of 1 MiB in single pages.
-        let buffers = Buffers::new(1 << 20);
+        let buffers = Buffers::new(2 << 20);
         let all: Vec<_> = (0..256)
             .map(|_| vec![7; 4 << 10])
             .map(|page| {
@@ -216,7 +264,7 @@ mod tests {
 
     #[test]
     fn no_more_is_kept_than_may_be() {
-        let buffers = Buffers::new(100 << 10);
+        let buffers = Buffers::new(200 << 10);
         for len in [64 << 10, 64 << 10, 37 << 10, 1, 3 << 20] {
             buffers.give(Vec::with_capacity(len));
         }
@@ -224,7 +272,24 @@ mod tests {
         buffers.give(Vec::with_capacity(20 << 10));
         assert_eq!(buffers.bytes(), 84 << 10);
         assert_eq!(buffers.take(64 << 10).capacity(), 64 << 10);
-        assert_eq!(buffers.take(5 << 20).capacity(), 1 << 20);
         assert_eq!(buffers.bytes(), 20 << 10);
+        // More than all: nothing is kept beside it.
+        assert_eq!(buffers.take(5 << 20).capacity(), 1 << 20);
+        assert_eq!(buffers.bytes(), 0);
+    }
+
+    #[test]
+    fn dirty_bytes_and_kept_buffers_together_are_bounded() {
+        let buffers = Buffers::new(1 << 20);
+        buffers.add(1 << 20);
+        (0..4).for_each(|_| buffers.give(Vec::with_capacity(64 << 10)));
+        // An eighth of what may be dirty.
+        assert_eq!(buffers.bytes(), 128 << 10);
+        // A buffer of another length takes the place of one that is kept.
+        assert_eq!(buffers.take(32 << 10).capacity(), 32 << 10);
+        assert_eq!(buffers.bytes(), 64 << 10);
+        buffers.sub(512 << 10);
+        (0..9).for_each(|_| buffers.give(Vec::with_capacity(64 << 10)));
+        assert_eq!(buffers.bytes(), 512 << 10);
     }
 }

@@ -126,7 +126,6 @@ pub(crate) struct Delayed {
     bound: u64,
     /// The caller reports when a file is closed.
     closes: bool,
-    bytes: AtomicU64,
     /// Bytes written to all files: the clock by which writes are recent or not.
     written: AtomicU64,
     table: Mutex<Table>,
@@ -141,12 +140,10 @@ impl Delayed {
             block_log2,
             bound,
             closes,
-            bytes: AtomicU64::default(),
             written: AtomicU64::default(),
             table: Mutex::default(),
             filling: Default::default(),
-            // A write-back ahead of need empties a quarter of the bound, in buffers with up to twice that room.
-            buffers: Arc::new(Buffers::new(bound / 2)),
+            buffers: Arc::new(Buffers::new(bound)),
         }
     }
 
@@ -166,7 +163,7 @@ impl Delayed {
 
     /// Dirty bytes held.
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        self.buffers.dirty()
     }
 
     /// Whether more is held than may be.
@@ -248,12 +245,12 @@ impl Delayed {
         let done = change(&mut state.pages);
         let after = state.pages.bytes();
         if after >= before {
-            self.bytes.fetch_add(after - before, Ordering::Relaxed);
+            self.buffers.add(after - before);
             if self.is_filling() {
                 self.filling.1.notify_one();
             }
         } else {
-            self.bytes.fetch_sub(before - after, Ordering::Relaxed);
+            self.buffers.sub(before - after);
         }
         match (state.turn, state.pages.is_empty()) {
             (None, false) => {
