@@ -97,7 +97,8 @@ impl Buffers {
         self.dirty.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes by which dirty bytes and these would be more than both may be.
+    /// Bytes by which dirty bytes and these would be more than both may be. What a write-back empties is used again
+    /// right after it, so all of it is kept.
     fn excess(&self, kept: u64) -> u64 {
         (self.dirty() + kept).saturating_sub(self.bound + self.bound / 8)
     }
@@ -130,11 +131,8 @@ impl Buffers {
     pub(crate) fn give(&self, mut buffer: Vec<u8>) {
         let Some(class) = class_of(&buffer) else { return };
         let memory = memory(class, &buffer);
-        // A write-back ahead of need empties a quarter of the bound, in buffers with up to twice that room. A file
-        // of which single pages were written to gives back twice what its bytes are, all at once.
-        let most = if class < SHORT { self.bound } else { self.bound / 2 };
         let mut kept = self.kept();
-        if kept.bytes + memory > most || self.excess(kept.bytes + memory) > 0 {
+        if self.excess(kept.bytes + memory) > 0 {
             return;
         }
         if let Some(class) = kept.classes.get_mut(class) {
@@ -170,10 +168,10 @@ impl Buffers {
 }
 
 impl Kept {
-    /// A buffer of a class; instead of a short one any other that is as short.
+    /// A buffer of a class; instead of a short one any other that is as short, those with enough bytes first.
     fn take(&mut self, class: usize) -> Option<Vec<u8>> {
-        let others = if class < SHORT { class..SHORT } else { class..class + 1 };
-        for index in others {
+        let (enough, fewer) = if class < SHORT { (class..SHORT, 0..class) } else { (class..class + 1, 0..0) };
+        for index in enough.chain(fewer.rev()) {
             let class = self.classes.get_mut(index)?;
             let Some(buffer) = class.free.pop() else {
                 class.fewest = 0;
@@ -186,16 +184,19 @@ impl Kept {
         None
     }
 
-    /// Buffers with so many bytes together, of all lengths, the longest first.
+    /// Buffers with so many bytes together, of the lengths that have most.
     fn drop_others(&mut self, bytes: u64) -> Vec<Vec<u8>> {
         let mut others = Vec::new();
         let mut found = 0;
-        for (index, class) in self.classes.iter_mut().enumerate().rev() {
-            while found < bytes && let Some(buffer) = class.free.pop() {
-                class.fewest = class.fewest.min(class.free.len());
-                found += memory(index, &buffer);
-                others.push(buffer);
-            }
+        while found < bytes {
+            let classes = self.classes.iter_mut().enumerate();
+            let fullest = classes
+                .max_by_key(|(index, class)| (class.free.len() as u64) << (PAGE_LOG2 as usize + index));
+            let Some((index, class)) = fullest else { break };
+            let Some(buffer) = class.free.pop() else { break };
+            class.fewest = class.fewest.min(class.free.len());
+            found += memory(index, &buffer);
+            others.push(buffer);
         }
         self.bytes -= found;
         others
@@ -264,7 +265,7 @@ mod tests {
 
     #[test]
     fn no_more_is_kept_than_may_be() {
-        let buffers = Buffers::new(200 << 10);
+        let buffers = Buffers::new(75 << 10);
         for len in [64 << 10, 64 << 10, 37 << 10, 1, 3 << 20] {
             buffers.give(Vec::with_capacity(len));
         }
@@ -289,7 +290,7 @@ mod tests {
         assert_eq!(buffers.take(32 << 10).capacity(), 32 << 10);
         assert_eq!(buffers.bytes(), 64 << 10);
         buffers.sub(512 << 10);
-        (0..9).for_each(|_| buffers.give(Vec::with_capacity(64 << 10)));
-        assert_eq!(buffers.bytes(), 512 << 10);
+        (0..12).for_each(|_| buffers.give(Vec::with_capacity(64 << 10)));
+        assert_eq!(buffers.bytes(), 640 << 10);
     }
 }
