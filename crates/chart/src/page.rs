@@ -33,14 +33,15 @@ impl Page<'_> {
     }
 }
 
-/// The style of whatever has the colour of a series: ten, and ten deeper ones.
+/// The style of whatever has the colour of a series: ten, ten deeper and ten paler ones.
 #[must_use]
 pub fn color(at: usize) -> String {
     let own = at % 10;
-    if at % 20 < 10 {
-        return format!("--c: var(--s{own})");
+    match at / 10 % 3 {
+        0 => format!("--c: var(--s{own})"),
+        1 => format!("--c: color-mix(in oklab, var(--s{own}) 55%, var(--ink))"),
+        _ => format!("--c: color-mix(in oklab, var(--s{own}) 60%, var(--paper))"),
     }
-    format!("--c: color-mix(in oklab, var(--s{own}) 55%, var(--ink))")
 }
 
 /// JSON that can't end the element it stands in or begin a comment, whatever its strings hold: the characters of markup

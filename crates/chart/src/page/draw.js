@@ -76,7 +76,11 @@ const draw = (() => {
   }
   const hush = () => { tip.hidden = true; };
   // As `chart::page::color`.
-  const color = (at) => (at % 20 < 10 ? `--c: var(--s${at % 10})` : `--c: color-mix(in oklab, var(--s${at % 10}) 55%, var(--ink))`);
+  const mixed = ["", "55%, var(--ink))", "60%, var(--paper))"];
+  const color = (at) => {
+    const rest = mixed[Math.floor(at / 10) % 3];
+    return rest ? `--c: color-mix(in oklab, var(--s${at % 10}) ${rest}` : `--c: var(--s${at % 10})`;
+  };
 
   // Puts a drawing into its place and tells how much there is to see.
   function show(host, root, marks) {
