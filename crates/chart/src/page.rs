@@ -33,7 +33,7 @@ impl Page<'_> {
     }
 }
 
-/// The style of whatever has the colour of a series: ten, ten deeper and ten paler ones.
+/// The style of whatever has the colour of a series: ten, ten nearer to the ink, and ten nearer to the paper.
 #[must_use]
 pub fn color(at: usize) -> String {
     let own = at % 10;
@@ -73,6 +73,13 @@ mod tests {
         );
         assert!(html.contains("<title>&lt;/title&gt;&lt;b&gt;</title>"));
         assert_eq!(html.matches("</script>").count(), 3);
+    }
+
+    #[test]
+    fn thirty_series_have_colours_of_their_own() {
+        let colours: std::collections::BTreeSet<String> = (0..30).map(color).collect();
+        assert_eq!(colours.len(), 30);
+        assert_eq!(color(30), color(0));
     }
 
     #[test]

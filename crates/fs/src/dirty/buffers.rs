@@ -87,20 +87,20 @@ impl Buffers {
         self.dirty.load(Ordering::Relaxed)
     }
 
-    /// So many bytes became dirty.
-    pub(crate) fn add(&self, bytes: u64) {
+    /// Counts bytes that became dirty.
+    pub(crate) fn became_dirty(&self, bytes: u64) {
         self.dirty.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many bytes are dirty no longer.
-    pub(crate) fn sub(&self, bytes: u64) {
+    /// Counts bytes that are no longer dirty.
+    pub(crate) fn became_clean(&self, bytes: u64) {
         self.dirty.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes by which dirty bytes and these would be more than both may be. What a write-back empties is used again
-    /// right after it, so all of it is kept.
+    /// By how many bytes the dirty ones and `kept` others exceed what both may be. Most of what a write-back empties is
+    /// used again right after it, so that kept buffers have no bound of their own.
     fn excess(&self, kept: u64) -> u64 {
-        (self.dirty() + kept).saturating_sub(self.bound + self.bound / 8)
+        self.dirty().saturating_add(kept).saturating_sub(self.bound.saturating_add(self.bound / 8))
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -114,12 +114,13 @@ impl Buffers {
         if let Some(found) = kept.take(class) {
             return found;
         }
-        // Those of other lengths make room for it.
-        let excess = self.excess(kept.bytes + length(class) as u64).min(length(class) as u64);
-        let others = kept.drop_others(excess);
+        let length = length(class);
+        let excess = self.excess(kept.bytes + length as u64);
+        let others = kept.take_others(excess.min(length as u64));
+        // The system takes its time to take them back: other threads want buffers meanwhile.
         drop(kept);
         drop(others);
-        Vec::with_capacity(length(class))
+        Vec::with_capacity(length)
     }
 
     /// Whether a buffer is not much longer than what is in it needs.
@@ -184,8 +185,9 @@ impl Kept {
         None
     }
 
-    /// Buffers with so many bytes together, of the lengths that have most.
-    fn drop_others(&mut self, bytes: u64) -> Vec<Vec<u8>> {
+    /// Takes out buffers that have at least `bytes` bytes together, or all: one after the other from the class that has
+    /// the most bytes then.
+    fn take_others(&mut self, bytes: u64) -> Vec<Vec<u8>> {
         let mut others = Vec::new();
         let mut found = 0;
         while found < bytes {
@@ -282,15 +284,26 @@ mod tests {
     #[test]
     fn dirty_bytes_and_kept_buffers_together_are_bounded() {
         let buffers = Buffers::new(1 << 20);
-        buffers.add(1 << 20);
+        buffers.became_dirty(1 << 20);
         (0..4).for_each(|_| buffers.give(Vec::with_capacity(64 << 10)));
         // An eighth of what may be dirty.
         assert_eq!(buffers.bytes(), 128 << 10);
         // A buffer of another length takes the place of one that is kept.
         assert_eq!(buffers.take(32 << 10).capacity(), 32 << 10);
         assert_eq!(buffers.bytes(), 64 << 10);
-        buffers.sub(512 << 10);
+        buffers.became_clean(512 << 10);
         (0..12).for_each(|_| buffers.give(Vec::with_capacity(64 << 10)));
         assert_eq!(buffers.bytes(), 640 << 10);
+    }
+
+    #[test]
+    fn a_bound_may_be_any_number() {
+        let buffers = Buffers::new(u64::MAX);
+        buffers.give(Vec::with_capacity(64 << 10));
+        assert_eq!(buffers.bytes(), 64 << 10);
+        let none = Buffers::new(0);
+        none.give(Vec::with_capacity(64 << 10));
+        assert_eq!(none.bytes(), 0);
+        assert_eq!(none.take(64 << 10).capacity(), 64 << 10);
     }
 }

@@ -245,12 +245,12 @@ impl Delayed {
         let done = change(&mut state.pages);
         let after = state.pages.bytes();
         if after >= before {
-            self.buffers.add(after - before);
+            self.buffers.became_dirty(after - before);
             if self.is_filling() {
                 self.filling.1.notify_one();
             }
         } else {
-            self.buffers.sub(before - after);
+            self.buffers.became_clean(before - after);
         }
         match (state.turn, state.pages.is_empty()) {
             (None, false) => {
