@@ -9,7 +9,7 @@ use platfs::{
     Allocate, Attributes, Error, Kind, MapForm, NewInode, Relocation, Replace, Towards, Volume, WriteOptions,
 };
 
-use crate::model::{ATTRIBUTE, Contents, Model, Node, PIECE, Piece, ROOT, Whole, bytes_of};
+use crate::model::{ATTRIBUTE, Contents, LIST, Model, Node, PIECE, Piece, ROOT, Whole, bytes_of};
 use crate::order::Promise;
 use crate::run::Mark;
 use crate::workload::Workload;
@@ -343,6 +343,21 @@ impl<'v> Caller<'v> {
         self.call(
             |volume| volume.inode(number).set_xattr(ATTRIBUTE, value),
             |model| model.files.get_mut(&id).unwrap().attribute = Some(value.to_vec()),
+        );
+    }
+
+    /// Sets an access control list. Without a `named` group in it it says the mode only: it is stored, and taken back.
+    pub(crate) fn set_list(&mut self, id: u32, named: bool) {
+        let number = self.inodes[&id];
+        let groups: &[(u16, u32)] =
+            if named { &[(4, u32::MAX), (8, 77), (16, u32::MAX)] } else { &[(4, u32::MAX)] };
+        let mut value = 2_u32.to_le_bytes().to_vec();
+        for (tag, who) in [(1, u32::MAX)].iter().chain(groups).chain(&[(32, u32::MAX)]) {
+            value.extend([&tag.to_le_bytes()[..], &6_u16.to_le_bytes(), &who.to_le_bytes()].concat());
+        }
+        self.call(
+            |volume| volume.inode(number).set_xattr(LIST, &value),
+            |model| model.files.get_mut(&id).unwrap().has_list = named,
         );
     }
 

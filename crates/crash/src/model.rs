@@ -9,8 +9,11 @@ use platfs::quota::Record;
 /// Bytes of which a write is made; each piece says whose it is.
 pub(crate) const PIECE: usize = 512;
 
-/// The only attribute of files.
+/// The only attribute of files beside their access control lists.
 pub(crate) const ATTRIBUTE: &[u8] = b"user.value";
+
+/// The access control list of a file.
+pub(crate) const LIST: &[u8] = b"system.posix_acl_access";
 
 /// The root directory; other directories and files have numbers from 1 on, none twice.
 pub(crate) const ROOT: u32 = 0;
@@ -36,8 +39,10 @@ pub(crate) struct Contents {
     pub(crate) pieces: Vec<Piece>,
     /// How often pieces moved: what is written over a place later may be another one's before.
     pub(crate) shifts: u32,
-    /// The value of its only attribute.
+    /// The value of its attribute.
     pub(crate) attribute: Option<Vec<u8>>,
+    /// It has an access control list that says more than its mode.
+    pub(crate) has_list: bool,
 }
 
 impl Contents {

@@ -72,6 +72,10 @@ impl Chooser<'_, '_> {
             self.change_whole();
             return;
         }
+        if self.taste.sharing && self.random.one_in(2) {
+            self.change_shared();
+            return;
+        }
         let choice = self.random.below(32);
         // Where there is nothing to do it to, nothing is done.
         let _ = self.step_with_names(choice);
@@ -96,6 +100,22 @@ impl Chooser<'_, '_> {
             2 | 3 => self.caller.relocate(id, Towards::Front),
             4 => self.caller.relocate(id, Towards::Outside { start: some, end: some + 1000 }),
             _ => self.caller.relocate(id, Towards::Wholeness),
+        }
+    }
+
+    /// The attributes of a file become like those of others. A value of 40 bytes stays in the inode until a list comes
+    /// to it, one of 300 has a block.
+    fn change_shared(&mut self) {
+        let Some((_, id)) = self.a_file() else { return };
+        match self.random.below(8) {
+            0..=3 => {
+                let (len, which) = ([40, 300][usize::from(self.random.one_in(2))], self.random.below(3));
+                self.caller.set_value(id, &vec![b'a' + u8::try_from(which).unwrap(); len]);
+            }
+            4 | 5 => self.caller.set_list(id, false),
+            6 => self.caller.set_list(id, true),
+            _ if self.caller.model.files[&id].attribute.is_some() => self.caller.remove_attribute(id),
+            _ => {}
         }
     }
 

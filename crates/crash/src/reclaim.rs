@@ -20,7 +20,7 @@ use crate::workload::{Calls, Taste, Workload};
 pub(crate) const COUNT_BEFORE: u64 = 120;
 /// Every n-th state of it is looked at.
 const STEP: u64 = 13;
-const TASTE: Taste = Taste { crowded: false, room: None, moving: false, changing: false };
+const TASTE: Taste = Taste { crowded: false, room: None, moving: false, changing: false, sharing: false };
 
 /// What is done in the run that crashes first.
 pub(crate) fn calls_before(deep: bool) -> Calls {
@@ -102,7 +102,8 @@ impl Models {
         let piece = |bytes: &&[u8]| Piece { version: word(bytes, 2), index: word(bytes, 3) };
         let pieces: Vec<_> = pieces.iter().map(piece).collect();
         self.version = pieces.iter().map(|piece| piece.version).fold(self.version, u32::max);
-        (self.id(found, wrote), Contents { pieces, shifts: 0, attribute: found.attribute.clone() })
+        let (attribute, has_list) = (found.attribute.clone(), found.has_list);
+        (self.id(found, wrote), Contents { pieces, shifts: 0, attribute, has_list })
     }
 
     fn model(&mut self, tree: &Tree) -> Model {

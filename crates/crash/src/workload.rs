@@ -68,6 +68,8 @@ pub struct Taste {
     pub moving: bool,
     /// The volume as a whole changes: its label, what it counts, its size.
     pub changing: bool,
+    /// Files have one of few attributes, and access control lists that come and go.
+    pub sharing: bool,
 }
 
 impl Calls {
@@ -105,11 +107,12 @@ const BARE_QUOTA: Shape = Shape { features: "^has_journal,quota,project", ..BARE
 const EXT2_QUOTA: Shape = Shape { features: "quota", ..EXT2 };
 const BARE_BIGALLOC: Shape = Shape { features: "^has_journal,bigalloc", megabytes: 8, ..EXT4 };
 
-const TASTE: Taste = Taste { crowded: false, room: None, moving: false, changing: false };
+const TASTE: Taste = Taste { crowded: false, room: None, moving: false, changing: false, sharing: false };
 const PLAIN: Calls = Calls::Random(TASTE);
 const CROWDED: Calls = Calls::Random(Taste { crowded: true, ..TASTE });
 const MOVING: Calls = Calls::Random(Taste { moving: true, ..TASTE });
 const CHANGING: Calls = Calls::Random(Taste { moving: true, changing: true, ..TASTE });
+const SHARING: Calls = Calls::Random(Taste { sharing: true, ..TASTE });
 const RECLAIMING: Calls = Calls::Reclaiming { deep: false };
 const RECLAIMING_DEEP: Calls = Calls::Reclaiming { deep: true };
 const FULL: Calls = Calls::Random(Taste { room: Some(60), ..TASTE });
@@ -140,6 +143,8 @@ const ROWS: &[Row] = &[
     ("changing", JOURNALED, GROUPS, 0, CHANGING),
     ("changing_delayed", JOURNALED, GROUPS, 64 << 10, CHANGING),
     ("changing_ext3", JOURNALED, Shape { fs_type: FsType::Ext3, features: "", ..GROUPS }, 0, CHANGING),
+    ("sharing", JOURNALED, EXT4, 0, SHARING),
+    ("sharing_values", JOURNALED, Shape { features: "ea_inode,quota", ..EXT4 }, 0, SHARING),
     ("ext3_sequences", JOURNALED, EXT3, 0, Calls::Sequences),
     ("ext4_sequences", JOURNALED, EXT4, 0, Calls::Sequences),
     ("ext4_4k_sequences", JOURNALED, EXT4_4K, 0, Calls::Sequences),
@@ -170,6 +175,8 @@ const ROWS: &[Row] = &[
     ("moving_bigalloc", SOFTDEP, BARE_BIGALLOC, 0, MOVING),
     ("changing", PHASED, BARE, 0, CHANGING),
     ("changing_ext2", SOFTDEP, EXT2, 0, CHANGING),
+    ("sharing", PHASED, BARE, 0, SHARING),
+    ("sharing_ext2", PHASED, EXT2, 0, SHARING),
     ("quota", PHASED, BARE_QUOTA, 64 << 10, CHANGING),
     ("quota_ext2", PHASED, EXT2_QUOTA, 0, CHANGING),
     ("quota_full", SOFTDEP, BARE_QUOTA, 0, FULL),

@@ -131,3 +131,24 @@ fn moving_files_in_all_orders() {
         assert!(distinct >= 10_000);
     }
 }
+
+/// Attributes that files share, with lists that come and go in one update, longer: `cargo test -p platfs-crash --test
+/// orders shared -- --ignored --nocapture`.
+#[test]
+#[ignore = "takes minutes: 10,000 states of each order"]
+fn shared_attributes_in_all_orders() {
+    for order in Order::ALL {
+        let sharing: Vec<_> =
+            workloads(order).into_iter().filter(|workload| workload.name.starts_with("sharing")).collect();
+        let limits = Limits { seed: 100, states: 10_000, runs: u64::MAX, depth: DEPTH, jobs: 1 };
+        let tallies = explore(&sharing, &limits, &|_| ());
+        for tally in &tallies {
+            assert!(tally.violations.is_empty(), "{}", tally.violations[0]);
+        }
+        println!(
+            "{}: {} different states",
+            order.name(),
+            tallies.iter().map(|tally| tally.distinct).sum::<u64>()
+        );
+    }
+}

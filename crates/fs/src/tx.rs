@@ -16,7 +16,7 @@ use crate::charges::Charges;
 use crate::context::Context;
 use crate::error::Result;
 use crate::format::Format;
-use crate::session::Session;
+use crate::session::{Filled, Session};
 use crate::space::{Space, SpaceMut};
 use crate::txn::Update;
 
@@ -37,6 +37,8 @@ pub(crate) struct Tx<'v> {
     pub(crate) context: Context,
     /// What it changes of the usage of owners.
     pub(crate) charges: Charges,
+    /// Attribute blocks that others may share once it is committed (I40).
+    pub(crate) filled: Filled,
     update: Update<'v>,
 }
 
@@ -44,7 +46,8 @@ impl<'v> Tx<'v> {
     /// An update of a volume, which still is as `before` shows it.
     pub(crate) fn new(before: View<'v>, session: &'v Session, update: Update<'v>) -> Self {
         let View { format, space, .. } = before;
-        Tx { format, space, session, context: update.context(), charges: Charges::default(), update }
+        let (charges, filled) = (Charges::default(), Filled::default());
+        Tx { format, space, session, context: update.context(), charges, filled, update }
     }
 
     /// The volume as this update leaves it.
@@ -54,7 +57,9 @@ impl<'v> Tx<'v> {
 
     /// Makes all changes visible and all claims permanent.
     pub(crate) fn commit(self) {
-        self.update.commit();
+        let Tx { session, filled, update, .. } = self;
+        session.attribute_blocks.take_in(filled, |block| update.holds_as(block, Role::Attributes));
+        update.commit();
     }
 
     /// Sets times of an inode to now. A loader states all times itself.

@@ -207,6 +207,11 @@ impl<'v> Update<'v> {
         self.staged.contains_key(&block.0)
     }
 
+    /// Whether the update leaves a block as one of a role.
+    pub(crate) fn holds_as(&self, block: Block, role: Role) -> bool {
+        self.staged.get(&block.0).is_some_and(|staged| staged.role == role)
+    }
+
     /// Has the space that this update takes come out of a promise, as far as that goes.
     pub fn draw_on(&mut self, account: &Account) {
         self.account = Some(Arc::clone(account));
@@ -246,7 +251,7 @@ impl<'v> Update<'v> {
         self.claims.push(Box::new(claim));
     }
 
-    /// Has something done when the update is committed: for what is kept in memory beside the blocks.
+    /// Has something done when the update is committed: for what is kept in memory beside the blocks (I40).
     pub fn on_commit(&mut self, action: impl FnOnce() + Send + 'v) {
         self.claim(OnCommit(action));
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use ondisk::units::InodeNumber;
 use platfs::device::FileDevice;
-use platfs::{OpenOptions, Volume};
+use platfs::{DataMode, OpenOptions, Volume, WriteOrder};
 use testkit::mount::{Mounted, have_loop_mount};
 use testkit::scratch::Scratch;
 use testkit::snapshot::Snapshot;
@@ -240,6 +240,56 @@ fn single_changes_keep_the_rest_and_the_counts() {
     assert_eq!(volume.inode(numbers[2]).xattr(b"user.big").unwrap().unwrap().len(), 1000);
     assert_eq!(volume.inode(numbers[2]).xattr(b"user.other").unwrap(), None);
     assert_eq!(volume.metadata(numbers[1]).unwrap().sectors, 0);
+}
+
+/// As `cp -a` sets it: a list that says the mode only is stored and taken back by one update. A block that it filled
+/// meanwhile is not there to be shared.
+#[test]
+fn a_block_that_comes_and_goes_in_one_update_is_not_shared() {
+    const TEST: &str = "a_block_that_comes_and_goes_in_one_update_is_not_shared";
+    if !tool::have_tools(TEST, &["mke2fs", "e2fsck", "debugfs"]) {
+        return;
+    }
+    let mut mode_only = vec![2, 0, 0, 0];
+    for tag in [1_u16, 4, 32] {
+        mode_only.extend([&tag.to_le_bytes()[..], &[6, 0], &[0xFF; 4]].concat());
+    }
+    let scratch = Scratch::new("xattr-come-and-go");
+    let write = || OpenOptions::new().write(true);
+    for (name, options) in [
+        ("ordered", write().data(DataMode::Ordered)),
+        ("writeback", write().data(DataMode::Writeback)),
+        ("journal", write().data(DataMode::Journal)),
+        ("async", write().unordered(true)),
+        ("softdep", write().ordering(WriteOrder::Softdep)),
+        ("sync", write().ordering(WriteOrder::Sync)),
+    ] {
+        let shares = !matches!(name, "softdep" | "sync");
+        let options_of: &[&str] =
+            if shares { &["-t", "ext4"] } else { &["-t", "ext4", "-O", "^has_journal"] };
+        let image = make(&scratch, &Case { name, options: options_of, large: None }, 4);
+        let numbers: Vec<InodeNumber> = (0..4).map(|index| inode_of(&image, index)).collect();
+        let file = File::options().read(true).write(true).open(&image).unwrap();
+        let volume = Volume::open(Arc::new(FileDevice::new(file).unwrap()), &options).unwrap();
+        let set = |number, name: &[u8], value: &[u8]| {
+            volume.inode(number).set_xattr(name, value).unwrap_or_else(|e| panic!("{name:?} {number}: {e}"));
+        };
+        for number in &numbers {
+            set(*number, b"user.a", b"0123456789");
+            set(*number, b"user.b", b"9876543210");
+            set(*number, b"system.posix_acl_access", &mode_only);
+        }
+        // Blocks that stay are shared as ever.
+        for number in &numbers[2..] {
+            set(*number, b"system.posix_acl_access", &acl());
+        }
+        volume.sync().unwrap();
+        let block = |at: usize| volume.metadata(numbers[at]).unwrap().attribute_block;
+        assert_eq!((block(0), block(1)), (None, None), "{name}");
+        assert_eq!(block(2).is_some() && block(2) == block(3), shares, "{name}");
+        volume.close().unwrap();
+        fsck::assert_clean(&image);
+    }
 }
 
 #[test]

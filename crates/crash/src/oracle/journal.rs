@@ -33,7 +33,7 @@ fn is_tree(found: &Tree, model: &Model, others: &Ages<'_>, current: &dyn Fn(u32)
                 thing.file_type == FileType::Regular
                     && has_size(id, thing.bytes.len())
                     && usize::try_from(thing.links) == Ok(links(*id))
-                    && model.files.get(id).is_some_and(|file| file.attribute == thing.attribute)
+                    && model.files.get(id).is_some_and(|file| thing.has_attributes_of(file))
             }
             _ => false,
         })

@@ -14,7 +14,7 @@ use platfs::device::Device;
 use platfs::ondisk::inode::FileType;
 use platfs::{InodeNumber, Volume};
 
-use crate::model::{ATTRIBUTE, Contents, Model, Piece};
+use crate::model::{ATTRIBUTE, Contents, LIST, Model, Piece};
 
 /// What a name leads to.
 pub(crate) struct Found {
@@ -25,6 +25,14 @@ pub(crate) struct Found {
     /// The directory in which the name stands.
     pub(crate) directory: InodeNumber,
     pub(crate) attribute: Option<Vec<u8>>,
+    pub(crate) has_list: bool,
+}
+
+impl Found {
+    /// Whether its attributes are those of a model's file.
+    pub(crate) fn has_attributes_of(&self, file: &Contents) -> bool {
+        (&self.attribute, self.has_list) == (&file.attribute, file.has_list)
+    }
 }
 
 /// All names of a volume but `lost+found` itself.
@@ -59,10 +67,11 @@ fn walk(volume: &Volume, directory: InodeNumber, path: &[u8], tree: &mut Tree) -
             FileType::Symlink => volume.read_link(entry.inode).map_err(|error| context("a link", error))?,
             _ => Vec::new(),
         };
-        let attribute =
-            volume.inode(entry.inode).xattr(ATTRIBUTE).map_err(|error| context("an attribute", error))?;
+        let value =
+            |name| volume.inode(entry.inode).xattr(name).map_err(|error| context("an attribute", error));
+        let (attribute, has_list) = (value(ATTRIBUTE)?, value(LIST)?.is_some());
         let (file_type, links, inode) = (facts.file_type, u32::from(facts.links), entry.inode);
-        tree.insert(below.clone(), Found { file_type, bytes, links, inode, directory, attribute });
+        tree.insert(below.clone(), Found { file_type, bytes, links, inode, directory, attribute, has_list });
         if facts.file_type == FileType::Directory {
             walk(volume, entry.inode, &below, tree)?;
         }

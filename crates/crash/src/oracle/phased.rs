@@ -182,8 +182,8 @@ impl Promises<'_> {
     }
 
     fn may_have(&self, id: u32, found: &Found) -> Result<(), String> {
-        let is = |model: &Model| model.files.get(&id).is_some_and(|file| file.attribute == found.attribute);
-        if self.models.iter().any(is) { Ok(()) } else { Err(format!("file {id}: attribute")) }
+        let is = |model: &Model| model.files.get(&id).is_some_and(|file| found.has_attributes_of(file));
+        if self.models.iter().any(is) { Ok(()) } else { Err(format!("file {id}: attributes")) }
     }
 
     fn may_hold(&self, id: u32, bytes: &[u8]) -> Result<(), String> {

@@ -1,6 +1,6 @@
 //! Which attribute blocks hold what, so that inodes with equal attributes share one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -63,10 +63,24 @@ impl AttributeBlocks {
         self.lock().remove(block);
     }
 
-    /// What remembers that a block holds `fresh`: to be called when the update that writes the block is
-    /// committed, not before. A block of a dropped update is free again and may come to hold anything.
-    pub(crate) fn remember<'s>(&'s self, block: Block, fresh: &[u8]) -> impl FnOnce() + Send + use<'s> {
-        let key = key(fresh);
-        move || self.lock().insert(key, block)
+    /// Remembers what an update filled, once it is committed and as far as it still `publishes` the blocks. A block that
+    /// it freed again, or that a dropped update took, may come to hold anything.
+    pub(crate) fn take_in(&self, filled: Filled, publishes: impl Fn(Block) -> bool) {
+        let mut index = self.lock();
+        for (block, key) in filled.0.into_iter().filter(|(block, _)| publishes(*block)) {
+            index.remove(block);
+            index.insert(key, block);
+        }
+    }
+}
+
+/// The attribute blocks that an update fills, which nobody shares before its commit.
+#[derive(Default, Debug)]
+pub(crate) struct Filled(BTreeMap<Block, u64>);
+
+impl Filled {
+    /// Notes that a block holds `fresh` from now on.
+    pub(crate) fn note(&mut self, block: Block, fresh: &[u8]) {
+        self.0.insert(block, key(fresh));
     }
 }

@@ -19,7 +19,7 @@ use crate::charges::Ledgers;
 use crate::dirty::Delayed;
 use crate::handles::Handles;
 use crate::options::OpenOptions;
-pub(crate) use attributes::AttributeBlocks;
+pub(crate) use attributes::{AttributeBlocks, Filled};
 pub(crate) use followed::Followed;
 pub(crate) use names::{KnownNames, Names, WORTH};
 

@@ -389,9 +389,8 @@ fn share(tx: &mut Tx<'_>, fresh: &[u8]) -> Result<Option<Block>> {
     Ok(Some(block))
 }
 
-/// Remembers a block that this update fills with `fresh`, once it is committed.
+/// Notes a block that this update fills with `fresh`: others share it from its commit on.
 fn remember(tx: &mut Tx<'_>, block: Block, fresh: &[u8]) {
-    let known = &tx.session.attribute_blocks;
-    known.forget(block);
-    tx.on_commit(known.remember(block, fresh));
+    tx.session.attribute_blocks.forget(block);
+    tx.filled.note(block, fresh);
 }
