@@ -1,12 +1,12 @@
 //! Fields of the superblock that are wrong though the volume can be read by it.
 
 use ondisk::features::{Compat, Features, Incompat, RoCompat};
+use ondisk::geometry::Geometry;
 use ondisk::inode::OLD_SIZE;
 use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
 
 use super::issue::Place;
 use super::kinds::{Kind, opening as kind};
-use super::subject::Subject;
 use super::voice::{Finding, Report};
 use platfs_device::Device;
 
@@ -227,11 +227,18 @@ pub(super) fn settle(raw: &mut RawSuperblock, now: i64) {
     }
 }
 
-/// The volume is not longer than its device.
-pub(super) fn length(subject: &Subject, report: &mut Report<'_>) {
-    let blocks = subject.device.size() >> subject.geometry.block_size.log2();
-    if blocks < subject.geometry.blocks {
-        let found = format!("the device ends after {blocks} of {} blocks", subject.geometry.blocks);
-        report.found(&kind::VOLUME_CUT_SHORT, Finding::new(Place::default(), found, ""));
+/// Whether the device ends before the volume does. Then nothing else is reported, and nothing is repaired: what seems
+/// lost may only lie behind the end of a partition that was made too short.
+pub(super) fn is_cut_short(device: &dyn Device, geometry: &Geometry, report: &mut Report<'_>) -> bool {
+    let blocks = device.size() >> geometry.block_size.log2();
+    let short = blocks < geometry.blocks;
+    if short {
+        let found = format!(
+            "the device ends after {blocks} of {} blocks; the volume needs {} bytes",
+            geometry.blocks,
+            geometry.blocks.saturating_mul(u64::from(geometry.block_size.bytes()))
+        );
+        report.found_last(&kind::VOLUME_CUT_SHORT, Finding::new(Place::default(), found, ""));
     }
+    short
 }

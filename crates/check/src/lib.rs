@@ -73,6 +73,7 @@ mod descriptors;
 mod directories;
 mod facts;
 mod fields;
+mod glance;
 mod inodes;
 mod issue;
 mod kinds;
@@ -109,6 +110,7 @@ use platfs_device::Device;
 use platfs_device::journal::{FastCommits, NoWriter};
 
 pub use apply::{Change, PIECE_LEN};
+pub use glance::glance;
 pub use issue::{Decision, Issue, Place, Progress, Sink, Summary};
 pub use kinds::{Kind, Severity, all as kinds};
 pub use ondisk;

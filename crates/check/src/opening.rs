@@ -35,7 +35,9 @@ pub(super) fn open(
 ) -> Result<Subject> {
     let chosen = superblock::choose(device, options, report)?;
     refuse_elsewhere(&chosen.raw)?;
-    let mut raw = replay(device, &chosen, fast_commits, report)?;
+    // What waits in the journal of a volume without its end may belong there.
+    let cut = fields::is_cut_short(&**device, &Geometry::from_superblock(&chosen.raw)?, report);
+    let mut raw = if cut { chosen.raw } else { replay(device, &chosen, fast_commits, report)? };
     let waits = |raw: &RawSuperblock| raw.features().incompat.contains(Incompat::RECOVER);
     let replayed = waits(&chosen.raw) && !waits(&raw);
     if chosen.from_backup {
@@ -48,7 +50,7 @@ pub(super) fn open(
         let finding = Finding::new(Place::default().at_block(block), error.to_string(), "");
         report.found(&DESCRIPTORS_UNREADABLE, finding);
     })?;
-    let subject = Subject {
+    Ok(Subject {
         device: Arc::clone(device),
         geometry,
         features: raw.features(),
@@ -70,9 +72,7 @@ pub(super) fn open(
         backups_follow: lasting,
         threads: options.threads,
         now: options.now,
-    };
-    fields::length(&subject, report);
-    Ok(subject)
+    })
 }
 
 /// Brings in what waits in the journal, in memory, so that the check sees the volume as a mount would;

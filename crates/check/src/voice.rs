@@ -29,15 +29,20 @@ pub(super) struct Report<'s> {
     pub(super) summary: Summary,
     /// Whether nothing is repaired from now on.
     held: bool,
+    /// Whether nothing is reported from now on.
+    over: bool,
 }
 
 impl<'s> Report<'s> {
     pub(super) fn new(sink: &'s mut dyn Sink) -> Self {
-        Report { sink, summary: Summary::default(), held: false }
+        Report { sink, summary: Summary::default(), held: false, over: false }
     }
 
     /// Reports an issue; whether it is to be repaired. An issue without a repair stays.
     pub(super) fn found(&mut self, kind: &'static Kind, finding: Finding) -> bool {
+        if self.over {
+            return false;
+        }
         let Finding { place, found, expected, repair } = finding;
         let possible = !repair.is_empty();
         self.summary.issues += 1;
@@ -53,6 +58,13 @@ impl<'s> Report<'s> {
         let repairs = self.found(kind, finding);
         self.held |= !repairs;
         repairs
+    }
+
+    /// Reports something that has no repair, and of which everything found from now on may be a consequence: that is
+    /// neither reported nor repaired.
+    pub(super) fn found_last(&mut self, kind: &'static Kind, finding: Finding) {
+        self.found_first(kind, finding);
+        self.over = true;
     }
 
     /// Whether everything that was found so far is to stay as it is: then nothing follows from repairs.

@@ -284,6 +284,69 @@ fn the_names_of_fsck() {
     fsck::assert_clean(&image);
 }
 
+/// An empty volume of 32 MiB with blocks of 1 KiB.
+fn bare(scratch: &Scratch, fs_type: &str) -> PathBuf {
+    let image = scratch.join("bare.img");
+    let mut make = tool::command("mke2fs");
+    make.args(["-q", "-F", "-t", fs_type, "-b", "1024"]).arg(&image).arg("32M");
+    assert!(make.output().unwrap().status.success());
+    image
+}
+
+/// A mark "clean" is believed only where the volume can be mounted.
+#[test]
+fn a_clean_mark_hides_nothing_that_a_mount_needs() {
+    let test = "a_clean_mark_hides_nothing_that_a_mount_needs";
+    if !tool::have_tools(test, &["mke2fs", "debugfs"]) {
+        return;
+    }
+    let scratch = Scratch::new("check-clean-mark");
+    let root_at = |image: &Path| -> u64 {
+        let said = tool::debugfs(image, "imap <2>");
+        let block = said.split("at block ").nth(1).and_then(|rest| rest.split(',').next());
+        block.unwrap().trim().parse::<u64>().unwrap() * 1024
+    };
+    // What is overwritten: where, and with what.
+    type Harm = (&'static str, fn(u64) -> u64, &'static [u8]);
+    let harms: [Harm; 10] = [
+        ("descriptors of zeros", |_| 2048, &[0; 1024]),
+        ("descriptors that lead outside", |_| 2048, &[0xA5; 1024]),
+        ("no root directory", |root| root, &[0; 1024]),
+        ("no inodes", |_| 1024, &[0; 4]),
+        ("blocks behind the device", |_| 1024 + 4, &[0xFF, 0xFF, 0xFF, 0x7F]),
+        ("a first block of 9", |_| 1024 + 0x14, &[9, 0, 0, 0]),
+        ("blocks of 2^137 bytes", |_| 1024 + 0x18, &[0x7F, 0, 0, 0]),
+        ("groups of no blocks", |_| 1024 + 0x20, &[0; 4]),
+        ("one inode in a group", |_| 1024 + 0x28, &[1, 0, 0, 0]),
+        ("inodes of 3 bytes", |_| 1024 + 0x58, &[3, 0]),
+    ];
+    for fs_type in ["ext2", "ext3", "ext4"] {
+        let image = bare(&scratch, fs_type);
+        assert_eq!(called("fsck.ext4", &["-a"], &image).status.code(), Some(0), "{fs_type}");
+        let (whole, root) = (fs::read(&image).unwrap(), root_at(&image));
+        for (what, place, bytes) in harms {
+            fs::write(&image, &whole).unwrap();
+            let file = File::options().write(true).open(&image).unwrap();
+            file.write_all_at(bytes, place(root)).unwrap();
+            for output in [called("fsck.ext4", &["-a"], &image), called("e2fsck", &["-p"], &image)] {
+                assert_eq!(output.status.code(), Some(4), "{fs_type}: {what}: {output:?}");
+            }
+        }
+        fs::write(&image, &whole).unwrap();
+        File::options().write(true).open(&image).unwrap().set_len(20 << 20).unwrap();
+        let output = called("fsck.ext4", &["-a"], &image);
+        assert_eq!(output.status.code(), Some(4), "{fs_type}: cut short: {output:?}");
+        let ran = plat("check -y", &image, &[]);
+        assert!(text(&ran).contains("the volume needs 33554432 bytes"), "{}", text(&ran));
+        assert_eq!(fs::read(&image).unwrap(), whole[..20 << 20], "{fs_type}: nothing is written");
+    }
+    let journal = scratch.join("journal.img");
+    let mut make = tool::command("mke2fs");
+    make.args(["-q", "-F", "-O", "journal_dev", "-b", "4096"]).arg(&journal).arg("8M");
+    assert!(make.output().unwrap().status.success());
+    assert_eq!(called("fsck.ext4", &["-a"], &journal).status.code(), Some(8));
+}
+
 /// Checks on a terminal, which script(1) gives; Ctrl-C is `\x03`.
 fn asked(image: &Path, answers: &str) -> (Option<i32>, String) {
     // `exec`: a shell that waits for its command may end by Ctrl-C itself, with a code of its own.

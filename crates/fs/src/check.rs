@@ -24,3 +24,12 @@ use crate::journal::ByVerbs;
 pub fn check(device: Arc<dyn Device>, options: &Options, sink: &mut dyn Sink) -> Result<Outcome> {
     Ok(platfs_check::check_with(device, options, &ByVerbs, sink)?)
 }
+
+/// What speaks against passing over a volume that is marked clean, in a few words; `None` if nothing that a mount needs
+/// is wrong. The device is only read.
+///
+/// # Errors
+/// As [`check`].
+pub fn glance(device: Arc<dyn Device>, options: &Options) -> Result<Option<String>> {
+    Ok(platfs_check::glance(device, options)?)
+}

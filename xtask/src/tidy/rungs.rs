@@ -47,7 +47,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/check",
         rungs: "
             shared
-            inodes
+            glance inodes
             connect links opening orphans quota space
             descriptors lost_found named paths resize
             directories fields log places protection superblock

@@ -73,8 +73,8 @@ kinds! {
         "The mark is taken away where nothing else is left wrong.";
     VOLUME_CUT_SHORT = "volume-cut-short", Damage, asks:
         "the volume is longer than its device",
-        "The device ends before the volume does: a partition was made smaller, or an image was not copied to its end. Whatever lies behind is lost.",
-        "There is no repair. Give the device its old size, or copy the image again; only if nothing lay behind the end, resize2fs can cut the volume.";
+        "The device ends before the volume does: a partition was made smaller, or an image was not copied to its end. Linux does not mount it.",
+        "Nothing else is looked at and nothing is repaired before the end is back. Make the partition as long as it was, or copy the image again. Only if the end is lost for good: `truncate -s BYTES IMAGE` gives an image its length with zeros behind, and a check of that repairs what they leave. Reading goes on without: `plat export IMAGE DIR` takes out what is there.";
     MOUNT_PROTECTION = "mount-protection", Wrong, safe:
         "the block of multiple mount protection is damaged",
         "It says which host uses the volume now, so that no second one does.",

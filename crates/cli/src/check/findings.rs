@@ -69,6 +69,12 @@ impl Findings {
         named.chain(self.losers.iter().copied().take(LOSERS_NAMED)).collect()
     }
 
+    /// Whether an issue of a kind was found.
+    #[must_use]
+    pub fn has(&self, id: &str) -> bool {
+        self.kinds.iter().any(|of| of.kind.id == id)
+    }
+
     /// How many issues there are.
     #[must_use]
     pub fn count(&self) -> u64 {

@@ -90,6 +90,9 @@ pub struct Check {
     e2fsck: e2fsck::Options,
 }
 
+/// The kind of a volume whose end is missing.
+const CUT_SHORT: &str = "volume-cut-short";
+
 fn block_size(text: &str) -> Result<u32, String> {
     let bytes: u32 = text.parse().map_err(|_| "not a number of bytes".to_owned())?;
     let legal = bytes.is_power_of_two() && (1024..=65536).contains(&bytes);
@@ -263,7 +266,11 @@ impl Check {
             return Ok(None);
         }
         let Ok(raw) = platfs::read_superblock(&*held.device) else { return Ok(None) };
-        if let Some(why) = fsck::why(&raw, now()) {
+        // What can't be looked at at all the check refuses with its own words.
+        let Ok(glance) = platfs::check::glance(Arc::clone(&held.device), &self.options()) else {
+            return Ok(None);
+        };
+        if let Some(why) = fsck::why(&raw, now()).or(glance) {
             if !self.json {
                 writeln!(console.out, "{}: {why}: checking", held.name)?;
             }
@@ -297,15 +304,18 @@ impl Check {
     }
 
     fn examine(&self, held: &Held, policy: Policy<'_>) -> Result<Made, Failure> {
+        let mut meter = self.meter(&held.name)?;
+        examine(&held.device, &held.name, &self.options(), policy, &mut meter)
+    }
+
+    fn options(&self) -> Options {
         let processors = || std::thread::available_parallelism().map_or(1, usize::from);
-        let options = Options {
+        Options {
             threads: self.threads.map_or_else(processors, usize::from),
             now: now(),
             superblock: self.superblock.map(|block| (block, self.block_size)),
             memory: memory::bound(),
-        };
-        let mut meter = self.meter(&held.name)?;
-        examine(&held.device, &held.name, &options, policy, &mut meter)
+        }
     }
 
     /// Prints what was found, repairs as far as the mode allows, and says how it ended.
@@ -434,6 +444,10 @@ impl Check {
         writeln!(console.out, "{name}: {state}")?;
         if code == fsck::UNSOUND && !written && !self.fsck {
             let how = match (findings.repairable(), made.left) {
+                _ if findings.has(CUT_SHORT) => format!(
+                    "copy the image again, or make the partition as long as it was; `plat export {name} DIR` takes \
+                     out what is there"
+                ),
                 (0, _) => "nothing of it can be repaired here".to_owned(),
                 (_, 0) => format!(
                     "`plat check -y {name}` makes the repair, `--undo FILE` with it keeps the way back"
