@@ -63,16 +63,24 @@ impl Resize {
             let plan = self.plan(&name, &device, room)?;
             return self.report(console, &name, &plan, false);
         }
-        self.grown(&name, false)?;
+        self.grow_partition(&name, console)?;
         let sized = Sized::open(&self.image, console)?;
         let device = Arc::clone(sized.device());
-        let plan = self.plan(&name, &device, sized.room())?;
+        let mut plan = self.plan(&name, &device, sized.room())?;
         let facts = facts(&plan);
+        if !plan.is_empty() {
+            judge(&name, &mut plan)?;
+        }
         let ready = sized.with_room(plan.size_bytes())?;
         if !plan.is_empty() {
-            let change = plan
-                .draft(Arc::clone(ready.held.device()), ready.had, &reshaping::limits())
-                .map_err(|error| reshaping::failed(&name, &error))?;
+            let drafted = plan.draft(Arc::clone(ready.held.device()), ready.had, &reshaping::limits());
+            let change = match drafted {
+                Ok(change) => change,
+                Err(error) => {
+                    ready.cut(ready.had)?;
+                    return Err(reshaping::failed(&name, &error));
+                }
+            };
             ready.held.write(&change, None)?;
         }
         if self.min || self.size.is_some() && facts.bytes_after <= facts.bytes_before {
@@ -97,6 +105,18 @@ impl Resize {
             return self.tell_least(console, name, (sizes.blocks_after, sizes.block_size));
         }
         self.tell(console, name, &Sizes::from_object(&report), !only_planned)
+    }
+
+    /// Lets the partition grow, if that was asked for and its volume can grow with it.
+    fn grow_partition(&self, name: &str, console: &mut Console<'_>) -> Result<(), Failure> {
+        let Some(room) = self.grown(name, true)? else { return Ok(()) };
+        // The locks are the table's then.
+        let sized = Sized::open(&self.image, console)?;
+        let mut plan = self.plan(name, sized.device(), room)?;
+        if !plan.is_empty() {
+            judge(name, &mut plan)?;
+        }
+        self.grown(name, false).map(drop)
     }
 
     /// Lets the partition grow, if that was asked for; its bytes.
@@ -199,6 +219,11 @@ impl Resize {
         }
         Ok(())
     }
+}
+
+/// Refuses a volume that is not sound, before anything is changed.
+fn judge(name: &str, plan: &mut Plan) -> Result<(), Failure> {
+    plan.judge(&reshaping::limits()).map_err(|error| reshaping::failed(name, &error))
 }
 
 /// What a plan comes to.

@@ -3,6 +3,7 @@
 //!
 //! `PLATFS_STEPS=400` looks at more images, `PLATFS_SEED=17 PLATFS_STEPS=1` at one, and prints everything.
 
+mod contents;
 #[path = "../../../fs/tests/check/lying/lie.rs"]
 mod lie;
 #[path = "../../../fs/tests/check/lying/owners.rs"]

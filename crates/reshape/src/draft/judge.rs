@@ -7,6 +7,7 @@ use platfs_device::Device;
 
 use super::Limits;
 use crate::Result;
+use crate::error::refused;
 
 /// What the check says.
 pub struct Judged {
@@ -60,4 +61,18 @@ pub fn judge(device: &Arc<dyn Device>, limits: &Limits, expected: &[&str]) -> Re
     });
     let repaired = (!outcome.repaired.is_unchanged()).then_some(outcome.repaired);
     Ok(Judged { refusal, repaired, expected: listener.met })
+}
+
+/// Refuses a volume of which the check finds anything wrong. The owners that the check finds then are those that the
+/// bitmaps know, so that what they call free belongs to nobody.
+///
+/// # Errors
+/// What was found, with the remedy; there is nothing to check.
+pub fn refuse_unsound(device: &Arc<dyn Device>, limits: &Limits) -> Result<()> {
+    match judge(device, limits, &[])?.refusal {
+        None => Ok(()),
+        Some(why) => {
+            refused(format!("not sound, and nothing was changed: {why}; `plat check -y` repairs it"))
+        }
+    }
 }

@@ -35,7 +35,7 @@ use zerocopy::IntoBytes;
 
 pub use change::Change;
 pub use files::runs_of;
-pub use judge::{Judged, judge};
+pub use judge::{Judged, judge, refuse_unsound};
 use table::Table;
 
 use crate::error::refused;

@@ -5,8 +5,8 @@
 //!  (as it is)                          (headers, tables)  (files in the way)
 //! ```
 //!
-//! A [`Plan`] only reads. [`Plan::draft`] writes to blocks that the old volume does not use, which harms nothing when it
-//! is cut off, and leaves all else staged in memory: the switch from the old volume to the new one, which the caller has
+//! A [`Plan`] only reads. [`Plan::draft`] has the check judge the old volume, then writes to blocks that it does not use,
+//! which harms nothing when it is cut off, and leaves all else staged in memory: the switch from the old volume to the new one, which the caller has
 //! judged, makes undoable, and applies. Excludes files, terminals, and the end of the image file.
 
 mod before;
@@ -32,7 +32,7 @@ mod write;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::draft::{Change, Limits, judge};
+use crate::draft::{Change, Limits, judge, refuse_unsound};
 use crate::error::refused;
 use crate::{Error, Result};
 use ondisk::features::Incompat;
@@ -68,6 +68,8 @@ pub struct Plan {
     moves: Moves,
     moved: Vec<Moved>,
     numbers: BTreeMap<u32, InodeNumber>,
+    /// The check found the old volume sound.
+    is_sound: bool,
 }
 
 impl Plan {
@@ -132,6 +134,7 @@ impl Plan {
             moves: Moves::default(),
             moved,
             numbers: BTreeMap::new(),
+            is_sound: false,
         })
     }
 
@@ -213,17 +216,31 @@ impl Plan {
         self.shape.geometry.blocks << self.shape.geometry.block_size.log2()
     }
 
+    /// Has the check judge the old volume, which is only read. [`Plan::draft`] begins with it; who changes anything else
+    /// before asks first.
+    ///
+    /// # Errors
+    /// The check finds anything.
+    pub fn judge(&mut self, limits: &Limits) -> Result<()> {
+        if !self.is_sound {
+            refuse_unsound(&self.before.device, limits)?;
+            self.is_sound = true;
+        }
+        Ok(())
+    }
+
     /// Writes what harms nothing to `device`, which has room for both volumes, and gives the rest as a change, which the
-    /// check has judged. The device reads as zeros from the byte `zeros_from` on: its old end, where it was made longer
+    /// check has judged. Before the first write it has judged the old volume: what a bitmap calls free is free. The device reads as zeros from the byte `zeros_from` on: its old end, where it was made longer
     /// for this.
     ///
     /// # Errors
-    /// The device's failures; more to stage than memory may hold; the check finds anything.
+    /// The check finds anything; the device's failures; more to stage than memory may hold.
     pub fn draft(mut self, device: Arc<dyn Device>, zeros_from: u64, limits: &Limits) -> Result<Change> {
         if device.size() < self.size_bytes() {
             let (have, need) = (device.size(), self.size_bytes());
             return refused(format!("the device has {have} bytes, the volume needs {need}"));
         }
+        self.judge(limits)?;
         let staged = Arc::new(Staged::new(Arc::clone(&device), limits.memory));
         let before = Arc::clone(&self.before);
         let careful = Careful::new(&before, Arc::clone(&device), Arc::clone(&staged));

@@ -37,8 +37,7 @@ pub use fields::Field;
 pub use in_use::{ENCODED_MAX, refuse_more, tune_in_use};
 pub use request::{MmpOptions, Request};
 
-use crate::draft::{Change, Draft, Limits, judge};
-use crate::error::refused;
+use crate::draft::{Change, Draft, Limits, refuse_unsound};
 use crate::resize::Plan;
 use crate::{Error, Result};
 
@@ -73,12 +72,7 @@ impl Work<'_> {
         }
         self.deep = true;
         let device = Arc::clone(self.draft.device()) as Arc<dyn Device>;
-        match judge(&device, self.draft.limits(), &[])?.refusal {
-            None => Ok(()),
-            Some(why) => {
-                refused(format!("not sound, and nothing was changed: {why}; `plat check -y` repairs it"))
-            }
-        }
+        refuse_unsound(&device, self.draft.limits())
     }
 }
 

@@ -48,6 +48,12 @@ pub struct Trial<'b> {
 }
 
 impl Trial<'_> {
+    /// The image in words.
+    #[allow(dead_code, reason = "the tests of the command name it")]
+    pub fn line(&self) -> String {
+        format!("{} {:?} {}", self.base, self.told.lie, self.told.story)
+    }
+
     /// Nothing was worked on: these bytes must be the image's.
     pub fn refused(self, after: &[u8]) -> Finding {
         let end = if after == self.image.bytes { End::Refused } else { End::VolumeHarmed };
@@ -129,13 +135,9 @@ pub fn judge_strictly(first: u64, count: u64, look: impl Fn(&mut Bench, u64) -> 
 }
 
 fn judge_to(worst: End, first: u64, count: u64, look: impl Fn(&mut Bench, u64) -> Option<Finding> + Sync) {
-    let first = number_from("PLATFS_SEED").unwrap_or(first);
-    let count = number_from("PLATFS_STEPS").unwrap_or(count);
-    let (middle, is_loud) = (first + count / 2, count <= 3);
-    let ((mut table, mut bad), (rest, more)) = std::thread::scope(|scope| {
-        let other = scope.spawn(|| run(middle..first + count, is_loud, worst, &look));
-        (run(first..middle, is_loud, worst, &look), other.join().unwrap())
-    });
+    let is_loud = count_of(count) <= 3;
+    let ((mut table, mut bad), (rest, more)) =
+        in_halves(first, count, |numbers| run(numbers, is_loud, worst, &look));
     for (kind, ends) in rest {
         for (end, times) in ends {
             *table.entry(kind).or_default().entry(end).or_default() += times;
@@ -146,5 +148,34 @@ fn judge_to(worst: End, first: u64, count: u64, look: impl Fn(&mut Bench, u64) -
         let about = if *about_volume { "the volume" } else { "files" };
         println!("{lie:?} about {about}: {ends:?}");
     }
-    assert!(bad.is_empty(), "{} of {count}:\n{}", bad.len(), bad[..bad.len().min(40)].join("\n"));
+    refuse_all(count, &bad);
+}
+
+fn count_of(count: u64) -> u64 {
+    number_from("PLATFS_STEPS").unwrap_or(count)
+}
+
+/// Two threads look at a half each of the numbers that are asked for.
+fn in_halves<R: Send>(first: u64, count: u64, look: impl Fn(std::ops::Range<u64>) -> R + Sync) -> (R, R) {
+    let (first, count) = (number_from("PLATFS_SEED").unwrap_or(first), count_of(count));
+    let middle = first + count / 2;
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| look(middle..first + count));
+        (look(first..middle), other.join().unwrap())
+    })
+}
+
+fn refuse_all(count: u64, bad: &[String]) {
+    assert!(bad.is_empty(), "{} of {}:\n{}", bad.len(), count_of(count), bad[..bad.len().min(40)].join("\n"));
+}
+
+/// As [`judge`], for work whose harm is known as words: none may be said.
+#[allow(dead_code, reason = "the tests of the command have such work")]
+pub fn pairs(first: u64, count: u64, harm: impl Fn(&mut Bench, u64) -> Option<Vec<String>> + Sync) {
+    let (mut bad, more) = in_halves(first, count, |numbers| {
+        let mut bench = Bench::default();
+        numbers.filter_map(|number| harm(&mut bench, number)).flatten().collect::<Vec<_>>()
+    });
+    bad.extend(more);
+    refuse_all(count, &bad);
 }
