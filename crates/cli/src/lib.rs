@@ -50,8 +50,8 @@ struct CommandLine {
 /// Runs one command line, its output on standard output, its complaints on standard error.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let mut out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
-    run_with(arguments, &mut out, &mut io::stderr().lock())
+    let mut out = BufWriter::with_capacity(64 << 10, io::stdout());
+    run_with(arguments, &mut out, &mut io::stderr())
 }
 
 /// Runs one command line with its output and its complaints going where the caller says.

@@ -31,5 +31,5 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [image, directory, file] = &words[..] else {
         return Err("usage: read IMAGE DIRECTORY FILE".into());
     };
-    read(Path::new(image), directory, file, &mut io::stdout().lock())
+    read(Path::new(image), directory, file, &mut io::stdout())
 }

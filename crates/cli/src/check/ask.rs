@@ -1,13 +1,16 @@
 //! Questions on a terminal: whether to repair at all, and issue by issue.
 
 use std::ffi::OsStr;
-use std::io::{self, BufRead, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use platfs::check::{Decision, Issue};
 
 use crate::text::Shown;
+
+/// Longest line that is read as an answer, as long as a path can be.
+const LINE_MAX: usize = 4096;
 
 /// What is to be done about the whole plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,7 +38,7 @@ enum Plan {
 ///
 /// # Errors
 /// The output's.
-pub fn about_plan(input: &mut dyn BufRead, out: &mut dyn Write, usual: Option<&Path>) -> io::Result<Answer> {
+pub fn about_plan(input: &mut dyn Read, out: &mut dyn Write, usual: Option<&Path>) -> io::Result<Answer> {
     let mut known = vec![('y', Plan::All), ('n', Plan::Nothing), ('e', Plan::Each)];
     let mut question = "Repair? [y]es, all of it; [n]o; ask for [e]ach".to_owned();
     if usual.is_some() {
@@ -54,11 +57,11 @@ pub fn about_plan(input: &mut dyn BufRead, out: &mut dyn Write, usual: Option<&P
 }
 
 /// Asks for the file of the way back; an empty line is the usual one.
-fn file(input: &mut dyn BufRead, out: &mut dyn Write, usual: &Path) -> io::Result<Option<PathBuf>> {
+fn file(input: &mut dyn Read, out: &mut dyn Write, usual: &Path) -> io::Result<Option<PathBuf>> {
     write!(out, "New file for the way back [{}]: ", Shown(usual.as_os_str().as_bytes()))?;
     out.flush()?;
-    let mut line = Vec::new();
-    if io::Read::take(&mut *input, 4096).read_until(b'\n', &mut line)? == 0 {
+    let line = typed(input)?;
+    if line.is_empty() {
         writeln!(out)?;
         return Ok(None);
     }
@@ -68,7 +71,7 @@ fn file(input: &mut dyn BufRead, out: &mut dyn Write, usual: &Path) -> io::Resul
 
 /// Asks issue by issue.
 pub struct Questions<'q> {
-    input: &'q mut dyn BufRead,
+    input: &'q mut dyn Read,
     out: &'q mut dyn Write,
     /// All that is left gets this answer.
     rest: Option<Decision>,
@@ -86,7 +89,7 @@ enum About {
 
 impl<'q> Questions<'q> {
     /// Has asked nothing yet.
-    pub fn new(input: &'q mut dyn BufRead, out: &'q mut dyn Write) -> Self {
+    pub fn new(input: &'q mut dyn Read, out: &'q mut dyn Write) -> Self {
         Questions { input, out, rest: None, cancelled: false }
     }
 
@@ -123,7 +126,7 @@ impl<'q> Questions<'q> {
 /// The answer that begins with one of the letters; asks again until there is one. `None` at the end of
 /// the input.
 fn answer<T: Copy>(
-    input: &mut dyn BufRead,
+    input: &mut dyn Read,
     out: &mut dyn Write,
     question: &str,
     known: &[(char, T)],
@@ -131,8 +134,8 @@ fn answer<T: Copy>(
     loop {
         write!(out, "{question}")?;
         out.flush()?;
-        let mut line = Vec::new();
-        if io::Read::take(&mut *input, 4096).read_until(b'\n', &mut line)? == 0 {
+        let line = typed(input)?;
+        if line.is_empty() {
             writeln!(out)?;
             return Ok(None);
         }
@@ -141,6 +144,19 @@ fn answer<T: Copy>(
             return Ok(Some(*answer));
         }
     }
+}
+
+/// A line with its end; empty at the end of the input. Nothing behind it is taken: standard input keeps that for the next
+/// question.
+fn typed(input: &mut dyn Read) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    for byte in input.bytes().take(LINE_MAX) {
+        line.push(byte?);
+        if line.ends_with(b"\n") {
+            break;
+        }
+    }
+    Ok(line)
 }
 
 #[cfg(test)]

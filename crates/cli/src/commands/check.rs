@@ -4,7 +4,7 @@
 //! only when all of the plan stands, is agreed to, and can be undone if that was asked for.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{BufRead, IsTerminal, Write, stderr, stdin, stdout};
+use std::io::{IsTerminal, Write, stderr, stdin, stdout};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -366,16 +366,15 @@ impl Check {
         }
     }
 
-    /// Standard input is free again behind it, when issues are asked about.
     fn ask_about_plan(&self, console: &mut Console<'_>, name: &str) -> Result<Answer, Failure> {
         let usual = self.undo().is_none().then(|| undo::usual_path(name));
-        Ok(about_plan(&mut stdin().lock(), console.out, usual.as_deref())?)
+        Ok(about_plan(&mut stdin(), console.out, usual.as_deref())?)
     }
 
     /// Checks again, asking about each issue.
     fn one_by_one(&self, held: &Held, names: &Names) -> Result<(Made, bool), Failure> {
-        let (mut input, mut output) = (stdin().lock(), stdout());
-        let mut questions = Questions::new(&mut input as &mut dyn BufRead, &mut output);
+        let (mut input, mut output) = (stdin(), stdout());
+        let mut questions = Questions::new(&mut input, &mut output);
         let mut ask = |issue: &Issue| -> Decision {
             let place = names.place(&issue.place);
             let text = format!(

@@ -52,7 +52,7 @@ impl Import {
     fn archive(&self) -> Result<Section, Failure> {
         let options = SourceOptions::new();
         let opened = match self.archive == "-" {
-            true => options.unpacked_stream(io::stdin().lock(), "standard input"),
+            true => options.unpacked_stream(io::stdin(), "standard input"),
             false => options.unpacked(Path::new(&self.archive)),
         };
         opened.map_err(|error: SourceError| Failure::Failed(error.to_string()))

@@ -122,7 +122,7 @@ impl Copies<'_> {
         let Copies { put, image } = self;
         if source == "-" && depth == 0 {
             let attributes = put.attributes(0o644, image.volume.now(), image.volume.now());
-            return self.file(Contents { source, data: &mut io::stdin().lock(), size: 0 }, attributes, to);
+            return self.file(Contents { source, data: &mut io::stdin(), size: 0 }, attributes, to);
         }
         let facts = fs::symlink_metadata(source).map_err(|error| host(source, error))?;
         let time = |seconds, nanoseconds: i64| Timestamp {

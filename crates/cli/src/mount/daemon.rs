@@ -54,7 +54,7 @@ pub fn detach() -> io::Result<()> {
     rustix::process::setsid()?;
     std::env::set_current_dir("/")?;
     let nowhere = File::options().read(true).write(true).open("/dev/null")?;
-    let mut output = io::stdout().lock();
+    let mut output = io::stdout();
     output.write_all(READY)?;
     output.flush()?;
     rustix::stdio::dup2_stdin(&nowhere)?;

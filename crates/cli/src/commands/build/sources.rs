@@ -70,10 +70,10 @@ impl Build {
             return Err(Failure::Usage("standard input (`-`) can be one source only".into()));
         }
         let opened = match self.sources() {
-            [source] if is_stream(source) => options.read(stdin().lock(), NAME),
+            [source] if is_stream(source) => options.read(stdin(), NAME),
             [source] => options.open(source),
             sources => {
-                let mut stream = stdin().lock();
+                let mut stream = stdin();
                 let mut stream = Some(&mut stream as &mut dyn Read);
                 let layers = sources.iter().map(|source| match stream.take_if(|_| is_stream(source)) {
                     Some(stream) => Layer::Stream(stream, NAME),
