@@ -19,7 +19,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A crate, and the workspace crates that it may use outside of its tests.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
+    ("crates/host", &[]),
     ("crates/ondisk", &[]),
     ("crates/device", &["ondisk"]),
     ("crates/check", &["ondisk", "platfs_device"]),
@@ -28,7 +29,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("crates/fs", &["ondisk", "placement", "platfs_device", "platfs_check"]),
     ("crates/fuse", &[]),
     ("crates/chart", &[]),
-    ("crates/image", &["ondisk", "platfs", "platfs_reshape"]),
+    ("crates/image", &["ondisk", "platfs", "platfs_host", "platfs_reshape"]),
     ("crates/reshape", &["ondisk", "platfs_device", "platfs_check", "platfs"]),
     (
         "crates/cli",
@@ -36,6 +37,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
             "ondisk",
             "platfs",
             "platfs_forensics",
+            "platfs_host",
             "platfs_image",
             "platfs_reshape",
             "platfs_store",
@@ -51,7 +53,8 @@ const ARROWS: [(&str, &[&str]); 16] = [
 ];
 
 /// The workspace's libraries, as `Cargo.toml` and `use` name them.
-const OURS: [&str; 13] = [
+const OURS: [&str; 14] = [
+    "platfs_host",
     "ondisk",
     "placement",
     "platfs",

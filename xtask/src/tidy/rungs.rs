@@ -33,6 +33,18 @@ pub(super) const LADDERS: &[Ladder] = &[
         long_lists: 1,
     },
     Ladder {
+        path: "crates/host",
+        rungs: "
+            output
+            tree
+            directory
+            attributes
+            facts random
+        ",
+        knots: &[],
+        long_lists: 0,
+    },
+    Ladder {
         path: "crates/device",
         rungs: "
             journal

@@ -17,10 +17,10 @@ use platfs::device::Device;
 use platfs::placement::Placing;
 use platfs::placement::parameters::PlacingError;
 use platfs::placing;
+use platfs_host::followed;
 use platfs_image::builder::identity::{Identity, SHARED_SEED, Stated};
 use platfs_image::builder::like::identifiers;
 use platfs_image::disk::{Disk, Format as DiskFormat};
-use platfs_image::output::followed;
 use platfs_image::source::{FilterError, IdRange, Owner};
 use platfs_image::{BuildError, Builder, Built, Progress, Size, Source, Stage, Watch};
 
@@ -251,12 +251,16 @@ impl Build {
             if path.exists() && !self.force {
                 return Err(Failure::about(shown, "exists; --force replaces it"));
             }
-            door::replace(&followed(path)).map_err(|error| Failure::about(shown, error))?;
+            followed(path)
+                .and_then(|path| door::replace(&path))
+                .map_err(|error| Failure::about(shown, error))?;
         }
         let is_plain_file = existing.as_ref().is_ok_and(|found| found.is_file());
         if spec.part == Part::Whole && (existing.is_err() || is_plain_file) {
             // The output asks again when it has all; by then a long source would have been read in vain.
-            door::replace(&followed(&spec.path)).map_err(|error| Failure::about(shown, error))?;
+            followed(&spec.path)
+                .and_then(|path| door::replace(&path))
+                .map_err(|error| Failure::about(shown, error))?;
             return Ok(Target::File(spec.path));
         }
         if !disk.is_plain() {

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use platfs::device::Device;
+use platfs_host::Privacy;
 use platfs_image::export::{Aspect, Change, Losses, Nowhere};
 use platfs_image::{Exporter, Packing};
 use serde_json::{Map, Value};
@@ -82,7 +83,7 @@ impl Diff {
             return Err(Failure::about(out.display(), "exists; --force replaces a file"));
         }
         let failed = |error: io::Error| Failure::about(out.display(), error);
-        let output = Output::through(out, 0).map_err(failed)?;
+        let output = Output::through(out, 0, Privacy::Private).map_err(failed)?;
         let losses = write(BufWriter::with_capacity(1 << 20, output.file().map_err(failed)?))?;
         output.finish().map_err(failed)?;
         Ok(losses)

@@ -10,6 +10,7 @@ use std::thread;
 
 use clap::Args;
 use ondisk::units::InodeNumber;
+use platfs_host::Privacy;
 use platfs_image::archive::WriteError;
 use platfs_image::export::Losses;
 use platfs_image::{ExportError, Exporter, Packing};
@@ -20,6 +21,7 @@ use crate::console::{Console, Failure};
 use crate::control::client::Found;
 use crate::control::protocol::{Verb, flag};
 use crate::door::output::Output;
+use crate::image;
 use crate::keys::KeyArgs;
 use crate::reading::OpenImage;
 use crate::text::Shown;
@@ -145,7 +147,7 @@ impl Export {
         let failed = |error: io::Error| Failure::about(self.out.display(), error);
         let output = match form {
             Form::Stdout => output,
-            _ => Some(Output::through(&self.out, 0).map_err(failed)?),
+            _ => Some(Output::through(&self.out, 0, Privacy::Private).map_err(failed)?),
         };
         let file = output.as_ref().map(Output::file).transpose().map_err(failed)?;
         console.out.flush()?;
@@ -191,7 +193,7 @@ impl Export {
         write: impl FnOnce(BufWriter<File>) -> Result<Losses, Failure>,
     ) -> Result<Losses, Failure> {
         let failed = |error: io::Error| Failure::about(self.out.display(), error);
-        let output = Output::through(&self.out, 0).map_err(failed)?;
+        let output = Output::through(&self.out, 0, image::privacy(&self.image)).map_err(failed)?;
         let losses = write(BufWriter::with_capacity(1 << 20, output.file().map_err(failed)?))?;
         output.finish().map_err(failed)?;
         Ok(losses)

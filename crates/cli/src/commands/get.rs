@@ -12,6 +12,7 @@ use clap::Args;
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::{Metadata, Reader, State};
+use platfs_host::Privacy;
 
 use super::{export, live};
 use crate::console::{Console, Failure};
@@ -160,7 +161,7 @@ impl Get {
 fn file_live(source: &Path, facts: &fs::Metadata, target: &Path) -> Result<(), Failure> {
     let mut from = HostFile::open(source).map_err(|error| outside(source, error))?;
     let mut copy = || {
-        let output = Output::begin(target, facts.len())?;
+        let output = Output::begin(target, facts.len(), Privacy::Private)?;
         let mut fresh = output.file()?;
         io::copy(&mut from, &mut fresh)?;
         fresh.set_permissions(Permissions::from_mode(facts.mode() & 0o777))?;
@@ -224,7 +225,7 @@ impl From<io::Error> for Problem {
 /// Writes a copy beside its place, with holes, permissions and times, and moves it there when it is
 /// whole.
 fn copy_out(file: &Reader<'_>, facts: &Metadata, target: &Path) -> Result<(), Problem> {
-    let output = Output::begin(target, facts.size)?;
+    let output = Output::begin(target, facts.size, Privacy::Private)?;
     let fresh = output.file()?;
     copy_data(file, &fresh)?;
     // Set-id and sticky bits have no meaning for another owner.

@@ -15,6 +15,7 @@ use serde_json::Map;
 use super::json;
 use crate::console::{Console, Failure};
 use crate::door::output::{Output, received};
+use crate::image;
 use crate::reading;
 use crate::text::Shown;
 
@@ -72,7 +73,8 @@ impl Image {
     }
 
     fn plain(&self, ground: &Ground, name: &str, key: Option<[u32; 4]>) -> Result<Copied, Failure> {
-        let output = Output::through(&self.out, size(ground)).map_err(|error| self.failed(error))?;
+        let output = Output::through(&self.out, size(ground), image::privacy(&self.image))
+            .map_err(|error| self.failed(error))?;
         let to = output.device().map_err(|error| self.failed(error))?;
         let copied = metadata::copy(ground, &to, key).map_err(|error| Failure::about(name, error))?;
         output.finish().map_err(|error| self.failed(error))?;
@@ -86,7 +88,7 @@ impl Image {
         let mut plain = tempfile::tempfile_in(above).map_err(failed)?;
         let to = received(plain.try_clone().map_err(failed)?, size(ground)).map_err(failed)?;
         let copied = metadata::copy(ground, &to, key).map_err(|error| Failure::about(name, error))?;
-        let output = Output::through(&self.out, 0).map_err(failed)?;
+        let output = Output::through(&self.out, 0, image::privacy(&self.image)).map_err(failed)?;
         pack(&mut plain, output.file().map_err(failed)?).map_err(failed)?;
         output.finish().map_err(failed)?;
         Ok(copied)

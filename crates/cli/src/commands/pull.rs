@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
 use platfs::device::Device;
+use platfs_host::Privacy;
 
 use super::live;
 use crate::bulk::{Done, Watcher};
@@ -45,7 +46,7 @@ impl Pull {
         let failed = |error: std::io::Error| Failure::about(self.out.display(), error);
         let from = stores::open_read(&self.volume)
             .map_err(|error| Failure::about(image::shown(&self.volume), error))?;
-        let output = Output::through(&self.out, from.size()).map_err(failed)?;
+        let output = Output::through(&self.out, from.size(), Privacy::Private).map_err(failed)?;
         let to: Arc<dyn Device> = Arc::new(output.device().map_err(failed)?);
         let bar = Mutex::new(live::Alone::new(self.json));
         let bytes = copied(&from, &to, &bar).map_err(|(subject, error)| match subject {

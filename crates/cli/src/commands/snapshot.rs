@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use platfs::device::Keeping;
+use platfs_host::Privacy;
 
 use super::live;
 use crate::bulk::{Done, Watcher, snapshot};
@@ -52,7 +53,7 @@ impl Snapshot {
     fn of_mount(&self, console: &mut Console<'_>) -> Result<Done, Failure> {
         let failed = |error: std::io::Error| Failure::about(self.out.display(), error);
         let found = live::directory(&self.source)?;
-        let output = Output::through(&self.out, 0).map_err(failed)?;
+        let output = Output::through(&self.out, 0, Privacy::Private).map_err(failed)?;
         let file = output.file().map_err(failed)?;
         live::hand_over(&found, &self.source)?;
         let done = live::ask(console, (Verb::Snapshot, 0), &[found], Some(&file as &dyn AsFd))?;
@@ -68,7 +69,8 @@ impl Snapshot {
         let device = open_device(&self.source)?;
         platfs::read_superblock(&*device)
             .map_err(|error| Failure::about(&name, crate::reading::no_superblock(&*device, &name, &error)))?;
-        let output = Output::through(&self.out, device.size()).map_err(failed)?;
+        let output =
+            Output::through(&self.out, device.size(), image::privacy(&self.source)).map_err(failed)?;
         let to = output.device().map_err(failed)?;
         let watcher = live::Alone::new(false);
         let mut done = Done::default();

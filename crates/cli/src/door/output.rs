@@ -1,6 +1,6 @@
 //! New files that take the place of what has their name: an image or archive in use is not replaced.
 //!
-//! That a file appears whole or not at all is [`platfs_image::output`]'s. Here it is asked whether the file that has
+//! That a file appears whole or not at all is [`platfs_host`]'s. Here it is asked whether the file that has
 //! the name is an image in use.
 
 use std::fs::File;
@@ -8,15 +8,15 @@ use std::io;
 use std::path::Path;
 
 use platfs::device::FileDevice;
+use platfs_host::{Privacy, followed};
 use platfs_image::disk::Disk;
-use platfs_image::output::{self, followed};
 use platfs_image::{BuildError, Builder, Built};
 
 use super::{Replacing, replace};
 
 /// A file that is not there yet.
 pub struct Output {
-    new: output::Output,
+    new: platfs_host::Output,
     /// The file that has the name now is not an image in use.
     _replacing: Replacing,
 }
@@ -27,17 +27,20 @@ impl Output {
     ///
     /// # Errors
     /// As [`Output::begin`].
-    pub fn through(target: &Path, size: u64) -> io::Result<Self> {
-        Self::begin(&followed(target), size)
+    pub fn through(target: &Path, size: u64, privacy: Privacy) -> io::Result<Self> {
+        let replacing = replace(&followed(target)?)?;
+        let new = platfs_host::Output::replacing(target, size, privacy)?;
+        Ok(Output { new, _replacing: replacing })
     }
 
     /// Begins a file of `size` bytes that shall get the name `target`.
     ///
     /// # Errors
     /// If what has the name is an image in use, or no file can be created beside it.
-    pub fn begin(target: &Path, size: u64) -> io::Result<Self> {
+    pub fn begin(target: &Path, size: u64, privacy: Privacy) -> io::Result<Self> {
         let replacing = replace(target)?;
-        Ok(Output { new: output::Output::replacing(target, size)?, _replacing: replacing })
+        let new = platfs_host::Output::in_place(target, size, privacy)?.over_others();
+        Ok(Output { new, _replacing: replacing })
     }
 
     /// The open file.
@@ -53,7 +56,7 @@ impl Output {
     /// # Errors
     /// As [`Output::file`].
     pub fn device(&self) -> io::Result<FileDevice> {
-        self.new.device()
+        platfs_image::output::device_of(&self.new)
     }
 
     /// Gives the file its name, replacing what had it.
@@ -99,7 +102,8 @@ pub fn build_file(
 ) -> Result<Built, BuildError> {
     let mut replacing = Vec::new();
     for path in disk.beside().chain([target]) {
-        replacing.push(replace(&followed(path)).map_err(BuildError::output("create", path))?);
+        let found = followed(path).and_then(|path| replace(&path));
+        replacing.push(found.map_err(BuildError::output("create", path))?);
     }
     let built = builder.disk(disk.clone()).overwrite(force).build(target);
     drop(replacing);

@@ -8,10 +8,12 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use platfs::device::{Device, FileDevice, Window};
+use platfs_host::Privacy;
 
 use crate::stores;
 use crate::text::Shown;
@@ -23,6 +25,15 @@ pub use user::User;
 #[must_use]
 pub fn parse(name: &OsStr) -> ImageSpec {
     if stores::is_meant(name) { ImageSpec::whole(name) } else { ImageSpec::parse(name) }
+}
+
+/// Permission bits of a copy of the image: no more than a file has, and of all else only its owner's.
+#[must_use]
+pub fn privacy(name: &OsStr) -> Privacy {
+    match std::fs::metadata(parse(name).path) {
+        Ok(facts) if facts.is_file() => Privacy::As(facts.mode()),
+        _ => Privacy::Private,
+    }
 }
 
 /// Why an image can't be opened. The message does not repeat the image's name.

@@ -72,7 +72,7 @@ impl Log {
     /// # Errors
     /// The file can't be opened.
     pub fn to_file(path: &Path, detail: Detail) -> io::Result<Self> {
-        let file = File::options().create(true).append(true).open(path)?;
+        let file = platfs_host::private_log(path, false)?;
         Ok(Self::new(To::File(Mutex::new(file)), detail))
     }
 

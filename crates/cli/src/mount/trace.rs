@@ -76,7 +76,7 @@ impl Traced {
     /// # Errors
     /// What the system says of the file or the thread.
     pub fn new(service: Arc<dyn Service>, path: &Path) -> io::Result<Self> {
-        let mut file = File::create(path)?;
+        let mut file = platfs_host::private_log(path, true)?;
         file.write_all(HEAD.as_bytes())?;
         let (sender, receiver) = sync_channel(WAITING);
         let writer =

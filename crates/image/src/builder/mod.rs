@@ -55,7 +55,7 @@ use platfs::device::{Device, Window};
 use platfs::mkfs::{FsType, Options as FormatOptions, Storage};
 
 use crate::disk::{Disk, Making, Seeds, Verity};
-use crate::output::{Output, followed};
+use crate::output::{Output, Privacy, device_of};
 use crate::source::Source;
 use crate::source::catalogue::Summary;
 use crate::watch::{Cancelled, Meter, Stage, Watch};
@@ -135,6 +135,7 @@ pub struct Builder<'s> {
     keep_times: bool,
     sync: bool,
     overwrite: bool,
+    privacy: Privacy,
     zeroed: bool,
     like: Option<Old>,
     disk: Disk,
@@ -153,6 +154,7 @@ impl<'s> Builder<'s> {
             keep_times: false,
             sync: false,
             overwrite: false,
+            privacy: Privacy::Ordinary,
             zeroed: false,
             like: None,
             disk: Disk::default(),
@@ -198,6 +200,13 @@ impl<'s> Builder<'s> {
     /// must know whether that file is in use.
     pub fn overwrite(mut self, overwrite: bool) -> Self {
         self.overwrite = overwrite;
+        self
+    }
+
+    /// Permission bits of the image and of the files beside it: those of any new file, or no more than a private source
+    /// has.
+    pub fn privacy(mut self, privacy: Privacy) -> Self {
+        self.privacy = privacy;
         self
     }
 
@@ -247,14 +256,13 @@ impl<'s> Builder<'s> {
             return like::build(self, old, path);
         }
         let begin = if self.overwrite { Output::replacing } else { Output::new };
-        let place = followed(path);
         let job = self.job(self.format.clone());
         let mut meter = self.meter()?;
         let mut size = job.planned_size(&mut meter)?;
         for _ in 0..TRIES {
-            let output = begin(&place, size).map_err(BuildError::output("create", path))?;
+            let output = begin(path, size, self.privacy).map_err(BuildError::output("create", path))?;
             // It makes no promise before it has its name.
-            let device = output.device().map_err(BuildError::output("open", path))?.without_flush();
+            let device = device_of(&output).map_err(BuildError::output("open", path))?.without_flush();
             match job.write(Arc::new(device), &mut meter) {
                 Err(error) if self.size == Size::Min && error.is_lack_of_room() => {
                     size += job.block_on(size)?;
@@ -313,8 +321,8 @@ impl<'s> Builder<'s> {
         };
         let Identity { uuid, hash_seed, time } = *identity;
         let (disk, seeds) = (&self.disk, Seeds { uuid, hash_seed, time });
-        let (overwrite, sync) = (self.overwrite, self.sync);
-        let making = Making { disk, raw, path, seeds, overwrite, sync, alive: &mut alive };
+        let (overwrite, sync, privacy) = (self.overwrite, self.sync, self.privacy);
+        let making = Making { disk, raw, path, seeds, overwrite, privacy, sync, alive: &mut alive };
         making.finish().map_err(|(action, path, error)| match error.get_ref().map(|e| e.is::<Cancelled>()) {
             Some(true) => BuildError::Cancelled(Cancelled),
             _ => BuildError::Output { action, path, error },

@@ -41,7 +41,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::output::{Output, followed};
+use crate::output::{Output, Privacy, device_of};
 use contents::Contents;
 pub use verity::{Seeds, Verity};
 
@@ -144,6 +144,7 @@ pub(crate) struct Making<'a> {
     pub(crate) path: &'a Path,
     pub(crate) seeds: Seeds,
     pub(crate) overwrite: bool,
+    pub(crate) privacy: Privacy,
     pub(crate) sync: bool,
     /// Asked now and then; an error ends the work.
     pub(crate) alive: &'a mut dyn FnMut(u64) -> io::Result<()>,
@@ -162,7 +163,7 @@ impl Making<'_> {
     pub(crate) fn finish(mut self) -> Result<Option<Verity>, Failed> {
         let path = self.path.to_owned();
         let file = self.raw.file().map_err(at("open", &path))?;
-        let device = self.raw.device().map_err(at("open", &path))?;
+        let device = device_of(&self.raw).map_err(at("open", &path))?;
         let mut contents = Contents::of(&file, device).map_err(at("read", &path))?;
         let mut named = Vec::new();
         let verity = self.verity(&mut contents, &mut named)?;
@@ -185,7 +186,7 @@ impl Making<'_> {
 
     fn begin(&self, path: &Path) -> Result<Output, Failed> {
         let begin = if self.overwrite { Output::replacing } else { Output::new };
-        begin(&followed(path), 0).map_err(at("create", path))
+        begin(path, 0, self.privacy).map_err(at("create", path))
     }
 
     fn verity(

@@ -9,24 +9,20 @@ use super::{Contents, ExportError, Item, Loss, Losses, Sink};
 use crate::archive::{Timestamp, Xattr};
 use ondisk::inode::FileType;
 use platfs::Metadata;
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
-use rustix::io::Errno;
+use platfs_host::{Directory, Handle, Kind};
 use std::ffi::OsStr;
-use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Directories kept open on the way down; those above are opened again when the walk comes back.
 const OPEN: usize = 128;
-const DIRECTORY: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Makes files of the host.
 pub(super) struct DirectorySink {
-    base: OwnedFd,
-    /// The directory that `base` is, for messages.
+    base: Directory,
+    /// The name that the directory gets, for messages.
     place: PathBuf,
     levels: Vec<Level>,
     privileged: bool,
@@ -38,23 +34,17 @@ struct Level {
     /// Empty for the base itself.
     name: Vec<u8>,
     path: Vec<u8>,
-    open: Option<OwnedFd>,
+    open: Option<Directory>,
     metadata: Metadata,
     xattrs: Vec<Xattr>,
 }
 
 impl DirectorySink {
-    /// Puts files into the directory `place`, which exists. The exported directory itself becomes `place`.
-    ///
-    /// # Errors
-    /// [`ExportError::Host`].
-    pub(super) fn new(place: &Path) -> Result<Self, ExportError> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(place, flags, Mode::empty());
-        let base = opened.map_err(|error| host("open", place, error))?;
+    /// Puts files into a new directory that becomes `place`. The exported directory itself becomes that one.
+    pub(super) fn new(base: Directory, place: &Path) -> Self {
         let privileged = rustix::process::geteuid().is_root();
         let losses = Losses::default();
-        Ok(Self { base, place: place.to_owned(), levels: Vec::new(), privileged, losses })
+        Self { base, place: place.to_owned(), levels: Vec::new(), privileged, losses }
     }
 
     /// What was lost.
@@ -63,7 +53,7 @@ impl DirectorySink {
     }
 
     /// The open directory at `depth`: opened again, from the nearest above that is open, where it was closed.
-    fn directory(&mut self, depth: usize) -> Result<BorrowedFd<'_>, Errno> {
+    fn directory(&mut self, depth: usize) -> io::Result<&Directory> {
         let mut from = depth;
         while from > 0 && self.levels.get(from - 1).is_some_and(|level| level.open.is_none()) {
             from -= 1;
@@ -71,8 +61,8 @@ impl DirectorySink {
         for at in from..depth {
             let name = self.levels.get(at).map(|level| level.name.clone()).unwrap_or_default();
             let opened = match name.is_empty() {
-                true => rustix::fs::openat(&self.base, c".", DIRECTORY, Mode::empty())?,
-                false => rustix::fs::openat(self.opened(at), name.as_slice(), DIRECTORY, Mode::empty())?,
+                true => self.base.try_clone()?,
+                false => self.opened(at).enter(OsStr::from_bytes(&name))?,
             };
             if let Some(level) = self.levels.get_mut(at) {
                 level.open = Some(opened);
@@ -82,113 +72,92 @@ impl DirectorySink {
     }
 
     /// The directory at `depth`, which [`Self::directory`] has opened. The base stands above all.
-    fn opened(&self, depth: usize) -> BorrowedFd<'_> {
+    fn opened(&self, depth: usize) -> &Directory {
         let level = depth.checked_sub(1).and_then(|at| self.levels.get(at));
-        level.and_then(|level| level.open.as_ref()).unwrap_or(&self.base).as_fd()
+        level.and_then(|level| level.open.as_ref()).unwrap_or(&self.base)
     }
 
-    fn here(&mut self) -> Result<OwnedFd, Errno> {
+    fn here(&mut self) -> io::Result<Directory> {
         let depth = self.levels.len();
-        rustix::io::fcntl_dupfd_cloexec(self.directory(depth)?, 0)
+        self.directory(depth)?.try_clone()
     }
 
-    fn failed(&self, action: &'static str, path: &[u8], error: Errno) -> ExportError {
-        host(action, &self.place.join(OsStr::from_bytes(path)), error)
+    fn failed(&self, action: &'static str, path: &[u8], error: io::Error) -> ExportError {
+        ExportError::Host { action, path: self.place.join(OsStr::from_bytes(path)), error }
     }
 
     fn regular(&mut self, item: &Item<'_>, data: &mut Contents<'_>) -> Result<(), ExportError> {
         let here = self.here().map_err(|error| self.failed("enter the directory of", item.path, error))?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let made = rustix::fs::openat(&here, item.name, flags, Mode::RUSR | Mode::WUSR);
-        let file = File::from(made.map_err(|error| self.failed("make", item.path, error))?);
+        let made = here.create(OsStr::from_bytes(item.name), 0o600);
+        let file = made.map_err(|error| self.failed("make", item.path, error))?;
         let place = self.place.join(OsStr::from_bytes(item.path));
         let wrote = |error| ExportError::Host { action: "write", path: place.clone(), error };
         file.set_len(item.metadata.size).map_err(wrote)?;
         data.pieces(&item.runs, |at, piece| file.write_all_at(piece, at).map_err(wrote))?;
-        self.dress_open(file.as_fd(), item.path, item.metadata, &item.xattrs)
+        self.dress(&Handle::of(&file).map_err(wrote)?, item.path, (item.metadata, &item.xattrs))
     }
 
-    /// Gives an open file or directory its attributes. The owner comes first, since setting it clears capabilities
-    /// and set-user bits; the times last.
-    fn dress_open(
+    /// Gives a file its attributes. The owner comes first, since setting it clears capabilities and set-user bits; the
+    /// times last.
+    fn dress(
         &mut self,
-        file: BorrowedFd<'_>,
+        handle: &Handle,
         path: &[u8],
-        metadata: &Metadata,
-        xattrs: &[Xattr],
+        (metadata, xattrs): (&Metadata, &[Xattr]),
     ) -> Result<(), ExportError> {
-        let owned = match self.owner(metadata) {
-            Some((uid, gid)) => rustix::fs::fchown(file, Some(uid), Some(gid)),
-            None => Ok(()),
-        };
+        let owned = self.owner(metadata).map_or(Ok(()), |(uid, gid)| handle.set_owner(uid, gid));
         owned.map_err(|error| self.failed("set the owner of", path, error))?;
         for xattr in xattrs {
-            let name = OsStr::from_bytes(&xattr.name);
-            if rustix::fs::fsetxattr(file, name, &xattr.value, XattrFlags::empty()).is_err() {
+            if handle.set_xattr(&xattr.name, &xattr.value).is_err() {
                 self.losses.note(Loss::Xattr, path);
             }
         }
-        let mode = self.mode(path, metadata);
-        let set = rustix::fs::fchmod(file, mode).and_then(|()| rustix::fs::futimens(file, &times(metadata)));
-        set.map_err(|error| self.failed("set mode and times of", path, error))
+        if metadata.file_type != FileType::Symlink {
+            let mode = self.mode(path, metadata);
+            handle.set_mode(mode).map_err(|error| self.failed("set the mode of", path, error))?;
+        }
+        handle.set_times(&times(metadata)).map_err(|error| self.failed("set the times of", path, error))
     }
 
-    /// Gives something that cannot be opened its attributes, by its name.
-    fn dress_named(&mut self, here: &OwnedFd, item: &Item<'_>) -> Result<(), ExportError> {
-        let named = AtFlags::SYMLINK_NOFOLLOW;
-        if let Some((uid, gid)) = self.owner(item.metadata) {
-            let owned = rustix::fs::chownat(here, item.name, Some(uid), Some(gid), named);
-            owned.map_err(|error| self.failed("set the owner of", item.path, error))?;
-        }
-        // A path through the open directory: there is no call relative to one.
-        let mut by_path = format!("/proc/self/fd/{}/", here.as_raw_fd()).into_bytes();
-        by_path.extend_from_slice(item.name);
-        for xattr in &item.xattrs {
-            let (path, name) = (OsStr::from_bytes(&by_path), OsStr::from_bytes(&xattr.name));
-            if rustix::fs::lsetxattr(path, name, &xattr.value, XattrFlags::empty()).is_err() {
-                self.losses.note(Loss::Xattr, item.path);
-            }
-        }
-        if item.metadata.file_type != FileType::Symlink {
-            // What was just made under this name is no link, and others may not write here.
-            let mode = self.mode(item.path, item.metadata);
-            let set = rustix::fs::chmodat(here, item.name, mode, AtFlags::empty());
-            set.map_err(|error| self.failed("set the mode of", item.path, error))?;
-        }
-        let timed = rustix::fs::utimensat(here, item.name, &times(item.metadata), named);
-        timed.map_err(|error| self.failed("set the times of", item.path, error))
-    }
-
-    fn owner(&self, metadata: &Metadata) -> Option<(Uid, Gid)> {
+    fn owner(&self, metadata: &Metadata) -> Option<(u32, u32)> {
         // The number of all ones means "leave it" to the system.
         let valid = |id: u32| id != u32::MAX;
         let settable = self.privileged && valid(metadata.uid) && valid(metadata.gid);
-        settable.then(|| (Uid::from_raw(metadata.uid), Gid::from_raw(metadata.gid)))
+        settable.then_some((metadata.uid, metadata.gid))
     }
 
     /// The permission bits; those that lend the owner's rights only where the owner is the right one.
-    fn mode(&mut self, path: &[u8], metadata: &Metadata) -> Mode {
+    fn mode(&mut self, path: &[u8], metadata: &Metadata) -> u32 {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let own = self.privileged || (uid, gid) == (metadata.uid, metadata.gid);
         if !own {
             self.losses.note(Loss::Owner, path);
         }
         let mask = if own { 0o7777 } else { 0o1777 };
-        Mode::from_raw_mode(u32::from(metadata.permissions) & mask)
+        u32::from(metadata.permissions) & mask
     }
 
     /// Makes a symbolic link, device, fifo or socket.
-    fn make(&self, here: &OwnedFd, item: &Item<'_>) -> Result<(), Errno> {
+    fn make(&self, here: &Directory, item: &Item<'_>) -> io::Result<()> {
+        let name = OsStr::from_bytes(item.name);
         let kind = match item.metadata.file_type {
-            FileType::Symlink => return rustix::fs::symlinkat(item.target.as_slice(), here, item.name),
-            FileType::CharDevice => rustix::fs::FileType::CharacterDevice,
-            FileType::BlockDevice => rustix::fs::FileType::BlockDevice,
-            FileType::Socket => rustix::fs::FileType::Socket,
-            FileType::Fifo | FileType::Regular | FileType::Directory => rustix::fs::FileType::Fifo,
+            FileType::Symlink => return here.symlink(&item.target, name),
+            FileType::CharDevice => Kind::CharDevice,
+            FileType::BlockDevice => Kind::BlockDevice,
+            FileType::Socket => Kind::Socket,
+            FileType::Fifo | FileType::Regular | FileType::Directory => Kind::Fifo,
         };
         let device = item.device();
-        let number = rustix::fs::makedev(device.major, device.minor);
-        rustix::fs::mknodat(here, item.name, kind, Mode::RUSR | Mode::WUSR, number)
+        here.make_node(name, kind, (device.major, device.minor))
+    }
+
+    /// The open directory of a path that counts from the base, and the last name.
+    fn above<'p>(&self, path: &'p [u8]) -> io::Result<(Directory, &'p OsStr)> {
+        let (above, last) = match path.iter().rposition(|byte| *byte == b'/') {
+            Some(at) => (path.get(..at).unwrap_or_default(), path.get(at + 1..).unwrap_or_default()),
+            None => (&[][..], path),
+        };
+        Ok((self.base.descend(OsStr::from_bytes(above))?, OsStr::from_bytes(last)))
     }
 }
 
@@ -198,7 +167,7 @@ impl Sink for DirectorySink {
         if !is_base {
             let here =
                 self.here().map_err(|error| self.failed("enter the directory of", item.path, error))?;
-            let made = rustix::fs::mkdirat(&here, item.name, Mode::RWXU);
+            let made = here.make_directory(OsStr::from_bytes(item.name));
             made.map_err(|error| self.failed("make", item.path, error))?;
         }
         self.levels.push(Level {
@@ -218,7 +187,8 @@ impl Sink for DirectorySink {
         let here = self.here();
         let Some(level) = self.levels.pop() else { return Ok(()) };
         let here = here.map_err(|error| self.failed("enter", &level.path, error))?;
-        self.dress_open(here.as_fd(), &level.path, &level.metadata, &level.xattrs)
+        let handle = Handle::of(&here).map_err(|error| self.failed("enter", &level.path, error))?;
+        self.dress(&handle, &level.path, (&level.metadata, &level.xattrs))
     }
 
     fn file(&mut self, item: &Item<'_>, data: &mut Contents<'_>) -> Result<(), ExportError> {
@@ -228,8 +198,12 @@ impl Sink for DirectorySink {
         let here = self.here().map_err(|error| self.failed("enter the directory of", item.path, error))?;
         let is_device = matches!(item.metadata.file_type, FileType::CharDevice | FileType::BlockDevice);
         match self.make(&here, item) {
-            Ok(()) => self.dress_named(&here, item),
-            Err(Errno::PERM) if is_device => {
+            Ok(()) => {
+                let handle = here.handle(OsStr::from_bytes(item.name));
+                let handle = handle.map_err(|error| self.failed("open", item.path, error))?;
+                self.dress(&handle, item.path, (item.metadata, &item.xattrs))
+            }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && is_device => {
                 self.losses.note(Loss::Device, item.path);
                 Ok(())
             }
@@ -238,24 +212,17 @@ impl Sink for DirectorySink {
     }
 
     fn link(&mut self, item: &Item<'_>, first: &[u8]) -> Result<(), ExportError> {
-        let failed = |sink: &Self, error| sink.failed("link", item.path, error);
-        let here = self.here().map_err(|error| failed(self, error))?;
-        let mut names: Vec<&[u8]> = first.split(|&b| b == b'/').collect();
-        let last = names.pop().unwrap_or_default();
-        let mut above =
-            rustix::io::fcntl_dupfd_cloexec(&self.base, 0).map_err(|error| failed(self, error))?;
-        for name in names {
-            let opened = rustix::fs::openat(&above, name, DIRECTORY, Mode::empty());
-            above = opened.map_err(|error| failed(self, error))?;
-        }
-        match rustix::fs::linkat(&above, last, &here, item.name, AtFlags::empty()) {
-            Ok(()) => Ok(()),
+        let linked = self.here().and_then(|here| {
+            let (above, last) = self.above(first)?;
+            above.link(last, &here, OsStr::from_bytes(item.name))
+        });
+        match linked {
             // The first name was a device that could not be made.
-            Err(Errno::NOENT) if !self.privileged => {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.privileged => {
                 self.losses.note(Loss::Device, item.path);
                 Ok(())
             }
-            Err(error) => Err(failed(self, error)),
+            linked => linked.map_err(|error| self.failed("link", item.path, error)),
         }
     }
 
@@ -264,14 +231,7 @@ impl Sink for DirectorySink {
     }
 }
 
-fn host(action: &'static str, path: &Path, error: Errno) -> ExportError {
-    ExportError::Host { action, path: path.to_owned(), error: error.into() }
-}
-
-fn times(metadata: &Metadata) -> Timestamps {
-    let spec = |time: Timestamp| Timespec {
-        tv_sec: time.seconds,
-        tv_nsec: time.nanoseconds.min(999_999_999).into(),
-    };
-    Timestamps { last_access: spec(metadata.times.access), last_modification: spec(metadata.times.modify) }
+fn times(metadata: &Metadata) -> platfs_host::Times {
+    let spec = |time: Timestamp| (time.seconds, time.nanoseconds);
+    platfs_host::Times { accessed: spec(metadata.times.access), modified: spec(metadata.times.modify) }
 }

@@ -5,7 +5,7 @@ use super::difference::{Difference, Tell};
 use super::directory::DirectorySink;
 use super::{Contents, ExportError, Item, Loss, Losses, Sink, export};
 use crate::archive::WriteError;
-use crate::output::{Output, followed};
+use crate::output::{NewDirectory, Output, Privacy};
 use crate::watch::Watch;
 use ondisk::units::InodeNumber;
 use platfs::{Metadata, Volume};
@@ -69,6 +69,7 @@ pub struct Exporter<'v> {
     watch: Watch,
     permit: Option<&'v Permit<'v>>,
     beside_others: bool,
+    privacy: Privacy,
     since: Option<(&'v Volume, &'v Tell<'v>)>,
 }
 
@@ -79,7 +80,14 @@ impl<'v> Exporter<'v> {
     /// All of a volume. An empty `lost+found` of the root, as mkfs makes it, is left out: a build makes it again.
     pub fn new(volume: &'v Volume) -> Self {
         let (watch, permit, since) = (Watch::default(), None, None);
-        Self { volume, from: InodeNumber::ROOT, watch, permit, beside_others: false, since }
+        let (beside_others, privacy) = (false, Privacy::Private);
+        Self { volume, from: InodeNumber::ROOT, watch, permit, beside_others, privacy, since }
+    }
+
+    /// Permission bits of a new archive. It holds what the volume holds, so nobody else may read it unless this says so.
+    pub fn privacy(mut self, privacy: Privacy) -> Self {
+        self.privacy = privacy;
+        self
     }
 
     /// Only this directory and what is below it.
@@ -187,7 +195,7 @@ impl<'v> Exporter<'v> {
     pub fn to_file(&self, path: impl AsRef<Path>, packing: Packing) -> Result<Losses, ExportError> {
         let path = path.as_ref();
         let failed = |error: io::Error| ExportError::Output { path: path.to_owned(), error };
-        let output = Output::new(&followed(path), 0).map_err(failed)?;
+        let output = Output::new(path, 0, self.privacy).map_err(failed)?;
         let file = BufWriter::with_capacity(BUFFER, output.file().map_err(failed)?);
         let losses = self.to_archive(file, packing)?;
         output.finish().map_err(failed)?;
@@ -201,15 +209,13 @@ impl<'v> Exporter<'v> {
     pub fn to_directory(&self, path: impl AsRef<Path>) -> Result<Losses, ExportError> {
         let path = path.as_ref();
         let failed = |error: io::Error| ExportError::Output { path: path.to_owned(), error };
-        let above = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
-        let temporary = tempfile::Builder::new().prefix(".plat-").tempdir_in(above).map_err(failed)?;
-        let mut sink = DirectorySink::new(temporary.path())?;
+        let new = NewDirectory::new(path).map_err(failed)?;
+        let base = new.directory().try_clone().map_err(failed)?;
+        let mut sink = DirectorySink::new(base, path);
         self.to_sink(&mut sink)?;
-        // An empty directory gives way, anything else does not.
-        std::fs::rename(temporary.path(), path).map_err(failed)?;
-        // The name is gone: there is nothing left to remove.
-        let _ = temporary.keep();
-        Ok(sink.losses().clone())
+        let losses = sink.losses().clone();
+        new.finish().map_err(failed)?;
+        Ok(losses)
     }
 }
 

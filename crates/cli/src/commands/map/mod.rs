@@ -9,6 +9,7 @@ mod page;
 mod survey;
 mod terminal;
 
+use platfs_host::Privacy;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -154,7 +155,7 @@ impl Map {
 /// Writes a file that is there whole, or not at all.
 fn whole(path: &Path, text: &str) -> Result<(), Failure> {
     let failed = |error| Failure::about(path.display(), error);
-    let output = Output::through(path, 0).map_err(failed)?;
+    let output = Output::through(path, 0, Privacy::Ordinary).map_err(failed)?;
     output.file().and_then(|mut file| file.write_all(text.as_bytes())).map_err(failed)?;
     output.finish().map_err(failed)
 }

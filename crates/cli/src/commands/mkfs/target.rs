@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use platfs::device::{Device, Window};
 use platfs::mkfs::Storage;
+use platfs_host::Privacy;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
@@ -125,7 +126,7 @@ impl<'a> Target<'a> {
         let failed = |error: io::Error| Failure::about(shown(name), error);
         match self.place {
             Place::New { path, len, offset, permissions } => {
-                let output = Output::through(&path, len).map_err(failed)?;
+                let output = Output::through(&path, len, Privacy::Ordinary).map_err(failed)?;
                 if let Some(permissions) = permissions {
                     output.file().and_then(|file| file.set_permissions(permissions)).map_err(failed)?;
                 }

@@ -34,7 +34,7 @@ use super::identity::{self, Identity};
 use super::job::built;
 use super::wanted::Wanted;
 use super::{Builder, Built};
-use crate::output::{Output, followed};
+use crate::output::{Output, device_of};
 use crate::source::Catalogue;
 use crate::watch::Stage;
 use scan::Scan;
@@ -83,8 +83,8 @@ pub(super) fn build(builder: &Builder<'_>, old: &Arc<dyn Device>, path: &Path) -
     let identity = identity_of(builder, &was, catalogue);
     let bytes = was.format().geometry.blocks << was.format().geometry.block_size.log2();
     let begin = if builder.overwrite { Output::replacing } else { Output::new };
-    let output = begin(&followed(path), bytes).map_err(BuildError::output("create", path))?;
-    let device = || output.device().map_err(BuildError::output("open", path));
+    let output = begin(path, bytes, builder.privacy).map_err(BuildError::output("create", path))?;
+    let device = || device_of(&output).map_err(BuildError::output("open", path));
     let copy = device()?;
     let scan = std::thread::scope(|scope| {
         let copying = scope.spawn(|| copy::copy(&**old, &copy, bytes));

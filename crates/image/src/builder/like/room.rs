@@ -22,7 +22,7 @@ use super::scan::Scan;
 use crate::builder::Size;
 use crate::builder::error::BuildError;
 use crate::builder::size::{Shape, file_clusters};
-use crate::output::Output;
+use crate::output::{Output, device_of};
 
 /// The part of the volume that stays free.
 const LEAST_FREE: u64 = 20;
@@ -139,7 +139,7 @@ impl Room<'_, '_> {
     fn grow(&self, output: &Output, path: &Path, (had, wanted): (u64, u64)) -> Result<u64, BuildError> {
         let failed =
             |error: platfs_reshape::Error| BuildError::Like(format!("the volume can't grow: {error}"));
-        let device = || output.device().map_err(BuildError::output("open", path));
+        let device = || device_of(output).map_err(BuildError::output("open", path));
         let plan = resize::Plan::new(Arc::new(device()?.without_flush()), wanted).map_err(failed)?;
         let bytes = plan.size_bytes().max(had);
         let lengthened = output.file().and_then(|file| file.set_len(bytes));

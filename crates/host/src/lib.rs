@@ -1,0 +1,26 @@
+//! Files of the host, beside others who may rename and link there at any time.
+//!
+//! Owns every access to a tree of the host that is not the user's own word: what lies *below* a directory that was
+//! named. The rule is one sentence: **a name is one component, used once, below an open directory, and never through a
+//! symbolic link.** What was opened is looked at by its descriptor, not by its name. So whoever owns a directory decides
+//! what lies in it, and nothing about other directories.
+//!
+//! A path that the user gave ([`Directory::open`], [`Output::new`]) leads through links as for any command, but for the
+//! rule that Linux has for shared directories: a link of another user in a sticky directory is refused
+//! ([`Output::new`]), whether the system has `fs.protected_symlinks` on or off.
+//!
+//! Excludes what is in files, who may use an image at the same time, and devices.
+
+#![forbid(unsafe_code)]
+
+mod attributes;
+mod directory;
+mod facts;
+mod output;
+mod random;
+mod tree;
+
+pub use attributes::{Handle, Times};
+pub use directory::{Directory, Entries};
+pub use facts::{Facts, Id, Kind};
+pub use output::{NewDirectory, Output, Privacy, followed, private_log};
