@@ -61,6 +61,9 @@ impl Ahead {
 
     /// Has parts of objects fetched.
     pub(crate) fn fetch(&self, wanted: impl IntoIterator<Item = Wanted>) {
+        if self.shared.reader.at_once(THREADS) == 1 {
+            return;
+        }
         let is_missing = |one: &Wanted| !self.shared.reader.is_at_hand(&one.0);
         let wanted: Vec<Wanted> = wanted.into_iter().filter(is_missing).collect();
         if wanted.is_empty() {

@@ -2,21 +2,34 @@
 //!
 //! An object goes in two steps. First it is condemned: written down with the time when nobody referred to it. Later, at
 //! least a grace time after that, it is removed if still nobody does. So a reader that opened a volume before it was
-//! replaced has that long to end, and so has a writer that is about to write a manifest. A push relies on what is there
-//! already, and may be older than any grace: none is under way while something is removed (see `marks`).
+//! replaced has that long to end. Nobody else relies on the time:
+//!
+//! - A push relies on what is there already. None is under way while something is removed (see `leases`).
+//! - A writer of a volume names only objects that it wrote itself, with names that nobody gives twice, and what its manifest
+//!   names already. A clean-up renews the manifests of open volumes before it marks anything. What a writer had written
+//!   until then it can't name any more (see `renewal`), and what it writes later is not condemned.
+//! - A fork is valid if the volume that it was made of has still not changed when the fork is there. So what it names was
+//!   referred to until there was another that did, which a later list has (see `census`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::census::Census;
 use crate::error::{Error, Result};
-use crate::marks::{self, CONDEMNED, LEASES, RUNNING, seconds};
-use crate::objects::Version;
+use crate::keys::Named;
+use crate::leases::{Running, condemn, condemned, is_leased, seconds};
+use crate::marks;
+use crate::objects::Listed;
 use crate::store::Store;
-use crate::survey::{PREFIXES, is_used, marked, volumes};
+use crate::survey::{PREFIXES, REQUESTS, is_used};
+use crate::together::together;
+
+/// Keys of other programs that are named.
+const STRANGE: usize = 16;
 
 /// What a clean-up did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Cleaned {
     /// Objects that were removed.
     pub removed: u64,
@@ -26,6 +39,10 @@ pub struct Cleaned {
     pub waiting: u64,
     /// Their bytes.
     pub waiting_bytes: u64,
+    /// Objects that are none of this format: they stay.
+    pub strange: u64,
+    /// Keys of the first of them.
+    pub strange_keys: Vec<String>,
 }
 
 /// Removes what nobody has referred to for `grace`, and condemns what nobody refers to now. With `dry` nothing is
@@ -34,132 +51,87 @@ pub struct Cleaned {
 /// # Errors
 /// Another clean-up or a push is under way; damage, since what a volume refers to is not known then; the store's.
 pub fn clean(store: &Arc<Store>, grace: Duration, dry: bool) -> Result<Cleaned> {
-    if dry {
-        let now = marks::now(store)?;
-        return swept(store, (now, grace), None);
+    if !marks::is_made(store)? {
+        return Err(Error::Refused(
+            "it has no mark `store`: nothing was pushed there, or it is another place".into(),
+        ));
     }
-    marks::ready(store)?;
+    if dry {
+        // Nothing is written, not even to ask for the store's time.
+        let census = Census::take(store, false)?;
+        return Ok(Sweep::of(store, &census, &condemned(store)?.0, (SystemTime::now(), grace))?.cleaned);
+    }
     let now = marks::now(store)?;
-    let mark = Running::begin(store, now)?;
-    let busy = std::cell::Cell::new(None);
-    store.objects().list(LEASES, &mut |lease| {
-        if !marks::is_void(store, &lease, now)? {
-            busy.set(Some(()));
-            return Ok(());
-        }
-        store.objects().remove(&lease.key)
-    })?;
-    if busy.get().is_some() {
+    let running = Running::begin(store, now)?;
+    if is_leased(store, now)? {
         return Err(Error::Refused("a push is under way: clean up when it has ended".into()));
     }
-    let done = swept(store, (now, grace), Some(&mark))?;
-    mark.end()?;
-    Ok(done)
-}
-
-fn swept(
-    store: &Arc<Store>,
-    (now, grace): (SystemTime, Duration),
-    mark_of: Option<&Running>,
-) -> Result<Cleaned> {
     // Read before anything is marked: who condemned last is known.
-    let (old, version) = marks::condemned(store)?;
-    let marked = marked(store, &volumes(store, false)?)?;
-    let mut cleaned = Cleaned::default();
-    let mut waiting: BTreeMap<String, u64> = BTreeMap::new();
-    let mut due = Vec::new();
-    for prefix in PREFIXES {
-        store.objects().list(prefix, &mut |listed| {
-            if is_used(&marked, &listed) {
-                return Ok(());
-            }
-            // One that was written again since then has a new time.
-            let since = old.get(&listed.key).filter(|since| seconds(listed.modified) < **since);
-            let since = since.copied().unwrap_or(seconds(now));
-            if old.contains_key(&listed.key) && seconds(now).saturating_sub(since) >= grace.as_secs() {
-                cleaned.removed += 1;
-                cleaned.removed_bytes += listed.size;
-                due.push(listed.key);
-            } else {
-                cleaned.waiting += 1;
-                cleaned.waiting_bytes += listed.size;
-                waiting.insert(listed.key, since);
-            }
-            Ok(())
-        })?;
-    }
-    let Some(running) = mark_of else { return Ok(cleaned) };
-    for key in due {
+    let (old, version) = condemned(store)?;
+    let census = Census::take(store, true)?;
+    let sweep = Sweep::of(store, &census, &old, (now, grace))?;
+    census.write_down(store)?;
+    let asked = store.counts().writes;
+    let remove = |key: &String, (): &mut ()| {
         running.is_good()?;
-        store.objects().remove(&key)?;
-    }
-    write_down(store, &waiting, version)?;
-    Ok(cleaned)
-}
-
-fn write_down(store: &Store, waiting: &BTreeMap<String, u64>, version: Option<Version>) -> Result<()> {
-    let lines: Vec<String> = waiting.iter().map(|(key, since)| format!("{since} {key}\n")).collect();
-    let bytes = lines.concat().into_bytes();
-    match version {
-        Some(version) => store.objects().replace(CONDEMNED, &bytes, &version)?,
-        None => store.objects().create(CONDEMNED, &bytes)?,
+        store.objects().remove(key)
     };
-    Ok(())
+    together(&sweep.due, store.at_once(REQUESTS), remove)?;
+    let is_late = store.counts().writes > asked + sweep.due.len() as u64;
+    condemn(store, &sweep.waiting, version)?;
+    running.end(is_late)?;
+    Ok(sweep.cleaned)
 }
 
-/// The mark of a clean-up under way.
-struct Running {
-    store: Arc<Store>,
-    begun: std::time::Instant,
-    ended: bool,
+/// What is there and not in use.
+#[derive(Default)]
+struct Sweep {
+    cleaned: Cleaned,
+    /// Keys, each with the second since when it is condemned.
+    waiting: BTreeMap<String, u64>,
+    due: Vec<String>,
 }
 
-impl Running {
-    fn begin(store: &Arc<Store>, now: SystemTime) -> Result<Self> {
-        let bytes = marks::own();
-        match store.objects().create(RUNNING, &bytes) {
-            Ok(_) => {}
-            Err(Error::Exists(_)) => {
-                // Whose mark is replaced is the one that was judged.
-                let version = match store.objects().get(RUNNING, 4096) {
-                    Err(Error::Missing(_)) => {
-                        return Err(Error::Refused("another clean-up has just ended".into()));
-                    }
-                    mark => mark?.version,
-                };
-                if let Some(old) = store.objects().head(RUNNING)?
-                    && !marks::is_void(store, &old, now)?
-                {
-                    let why =
-                        "another clean-up is under way, or was lost on another host less than a day ago";
-                    return Err(Error::Refused(why.into()));
+impl Sweep {
+    fn of(
+        store: &Store,
+        census: &Census,
+        old: &BTreeMap<String, u64>,
+        (now, grace): (SystemTime, Duration),
+    ) -> Result<Self> {
+        let mut sweep = Sweep::default();
+        for prefix in PREFIXES {
+            store.objects().list(prefix, &mut |listed| {
+                if Named::of(&listed.key).is_none() {
+                    sweep.strange(listed);
+                } else if !is_used(&census.marked, &listed) {
+                    // One that was written again since then has a new time.
+                    let since = old.get(&listed.key).filter(|since| seconds(listed.modified) < **since);
+                    let since = old.get(&listed.key).map(|_| since.copied().unwrap_or(seconds(now)));
+                    sweep.unused(listed, since, (seconds(now), grace));
                 }
-                store.objects().replace(RUNNING, &bytes, &version)?;
-            }
-            Err(error) => return Err(error),
+                Ok(())
+            })?;
         }
-        Ok(Running { store: Arc::clone(store), begun: std::time::Instant::now(), ended: false })
+        Ok(sweep)
     }
 
-    /// Whether pushes still heed it.
-    fn is_good(&self) -> Result<()> {
-        if self.begun.elapsed() < marks::VOID_AFTER / 2 {
-            return Ok(());
+    fn strange(&mut self, listed: Listed) {
+        self.cleaned.strange += 1;
+        if self.cleaned.strange_keys.len() < STRANGE {
+            self.cleaned.strange_keys.push(listed.key);
         }
-        Err(Error::Refused("it took too long; the next goes on".into()))
     }
 
-    fn end(mut self) -> Result<()> {
-        self.ended = true;
-        self.store.objects().remove(RUNNING)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if !self.ended {
-            // It is void after a day in any case.
-            let _ = self.store.objects().remove(RUNNING);
+    fn unused(&mut self, listed: Listed, since: Option<u64>, (now, grace): (u64, Duration)) {
+        if since.is_some_and(|since| now.saturating_sub(since) >= grace.as_secs()) {
+            self.cleaned.removed += 1;
+            self.cleaned.removed_bytes += listed.size;
+            self.due.push(listed.key);
+        } else {
+            self.cleaned.waiting += 1;
+            self.cleaned.waiting_bytes += listed.size;
+            self.waiting.insert(listed.key, since.unwrap_or(now));
         }
     }
 }

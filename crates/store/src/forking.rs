@@ -5,10 +5,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
 use crate::format::manifest::{Flags, Manifest};
+use crate::keys::{id_of, key_of_manifest};
+use crate::leases::Lease;
 use crate::marks::{self, first_epoch};
+use crate::renewal::is_same;
 use crate::replay::replay;
-use crate::store::{Store, id_of, key_of_manifest};
+use crate::store::Store;
 use crate::view::{Reader, View};
+
+/// How often the volume may change while it is forked.
+const TRIES: usize = 16;
 
 /// Gives what a volume is now another name. A name with an `@` is a snapshot, which is never written.
 ///
@@ -19,7 +25,56 @@ use crate::view::{Reader, View};
 pub fn fork(store: &Arc<Store>, from: &str, to: &str) -> Result<Manifest> {
     crate::address::checked_volume(to)?;
     marks::ready(store)?;
+    let (mut old, _) = store.named(from)?;
+    let mut new = forked(store, &old, to, first_epoch())?;
+    let mut version = match store.objects().create(&key_of_manifest(&new.id), &new.encode()) {
+        Ok(version) => version,
+        Err(Error::Exists(_)) => return onto_trace(store, from, to),
+        Err(error) => return Err(error),
+    };
+    for _ in 0..TRIES {
+        // What the old one referred to until the new one was there was not removed. Otherwise it may be what a clean-up
+        // removes just now.
+        let now = match store.named(from) {
+            Ok((now, _)) if is_same(&now, &old) => return Ok(new),
+            now => now.map(|(now, _)| now),
+        };
+        old = match now {
+            Ok(now) => now,
+            Err(error) => {
+                store.objects().replace(&key_of_manifest(&new.id), &removed(&new).encode(), &version)?;
+                return Err(error);
+            }
+        };
+        new = forked(store, &old, to, new.epoch)?;
+        version = store.objects().replace(&key_of_manifest(&new.id), &new.encode(), &version)?;
+    }
+    store.objects().replace(&key_of_manifest(&new.id), &removed(&new).encode(), &version)?;
+    Err(Error::Conflict(from.to_owned()))
+}
+
+/// A fork with the name of a volume that was removed. A clean-up that has looked at that name does not look again, so that
+/// none must be under way.
+fn onto_trace(store: &Arc<Store>, from: &str, to: &str) -> Result<Manifest> {
+    let (taken, version) = store.manifest_or_trace(&id_of(to))?;
+    if !taken.flags.removed {
+        return Err(Error::Exists(to.to_owned()));
+    }
+    let lease = Lease::take(store)?;
     let (old, _) = store.named(from)?;
+    let new = forked(store, &old, to, taken.epoch.saturating_add(1))?;
+    lease.is_good()?;
+    let written = store.objects().replace(&key_of_manifest(&new.id), &new.encode(), &version)?;
+    if let Err(error) = lease.is_good() {
+        store.objects().replace(&key_of_manifest(&new.id), &removed(&new).encode(), &written)?;
+        return Err(error);
+    }
+    lease.end()?;
+    Ok(new)
+}
+
+/// The manifest of a fork.
+fn forked(store: &Arc<Store>, old: &Manifest, to: &str, epoch: u64) -> Result<Manifest> {
     let mut manifest = Manifest {
         id: id_of(to),
         parent: old.id,
@@ -27,29 +82,16 @@ pub fn fork(store: &Arc<Store>, from: &str, to: &str) -> Result<Manifest> {
         holder: String::new(),
         flags: Flags { frozen: to.contains('@'), ..Flags::default() },
         created: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
-        epoch: first_epoch(),
+        epoch,
         nonce: crate::random::number(),
         ..old.clone()
     };
     if !old.segments.is_empty() {
         // The log goes on in the old volume, and not in this one.
-        let (mut view, reader) = (View::new(store, &old), Reader::new(Arc::clone(store)));
-        manifest.segments = replay(store, &old, (&mut view, &reader), false)?.segments;
+        let (mut view, reader) = (View::new(store, old), Reader::new(Arc::clone(store)));
+        manifest.segments = replay(store, old, (&mut view, &reader), false)?.segments;
     }
-    let key = key_of_manifest(&manifest.id);
-    match store.objects().create(&key, &manifest.encode()) {
-        Ok(_) => Ok(manifest),
-        Err(Error::Exists(_)) => {
-            let (taken, version) = store.manifest_or_trace(&manifest.id)?;
-            if !taken.flags.removed {
-                return Err(Error::Exists(to.to_owned()));
-            }
-            manifest.epoch = taken.epoch.saturating_add(1);
-            store.objects().replace(&key, &manifest.encode(), &version)?;
-            Ok(manifest)
-        }
-        Err(error) => Err(error),
-    }
+    Ok(manifest)
 }
 
 /// Takes a volume out. What only it refers to goes with the next clean-ups.
@@ -62,12 +104,16 @@ pub fn remove(store: &Arc<Store>, name: &str) -> Result<()> {
     if old.flags.open {
         return Err(Error::Open(old.holder));
     }
-    let manifest = Manifest {
-        flags: Flags { removed: true, ..old.flags },
+    store.objects().replace(&key_of_manifest(&old.id), &removed(&old).encode(), &version).map(drop)
+}
+
+/// What stays of a volume that was removed.
+pub(crate) fn removed(old: &Manifest) -> Manifest {
+    Manifest {
+        flags: Flags { removed: true, open: false, ..old.flags },
         map: [0; 32],
         segments: Vec::new(),
         nonce: crate::random::number(),
-        ..old
-    };
-    store.objects().replace(&key_of_manifest(&manifest.id), &manifest.encode(), &version).map(drop)
+        ..old.clone()
+    }
 }

@@ -10,11 +10,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use platfs_device::Device;
 
 use crate::error::{Error, Result};
+use crate::forking::removed;
 use crate::format::manifest::{Flags, Manifest, SIZE_MAX};
 use crate::format::map::{CHUNK, Extent, LEAF_SPAN, Leaf, Map, Target, leaves};
 use crate::format::{Hash, hash};
-use crate::marks::{self, Lease};
-use crate::store::{Kind, Store, id_of, key_of, key_of_manifest};
+use crate::keys::{Kind, id_of, key_of, key_of_manifest};
+use crate::leases::Lease;
+use crate::marks;
+use crate::store::Store;
 
 /// Requests side by side.
 const WORKERS: usize = 8;
@@ -103,13 +106,24 @@ pub fn push(store: &Arc<Store>, image: &dyn Device, name: &str, how: &Push<'_>) 
     };
     lease.is_good()?;
     let key = key_of_manifest(&manifest.id);
-    match old {
-        Some((_, version)) => store.objects().replace(&key, &manifest.encode(), &version)?,
+    let written = match &old {
+        Some((_, version)) => store.objects().replace(&key, &manifest.encode(), version)?,
         None => store.objects().create(&key, &manifest.encode())?,
     };
+    if let Err(error) = lease.is_good() {
+        // A clean-up that did not wait may have removed what is in the volume: nobody must rely on it.
+        let before = old.map_or_else(|| removed(&manifest), |(old, _)| again(&old, manifest.epoch));
+        store.objects().replace(&key, &before.encode(), &written)?;
+        return Err(error);
+    }
     let done = job.progress.now(size);
     lease.end()?;
     Ok(done)
+}
+
+/// What was there before a push, once more.
+fn again(old: &Manifest, epoch: u64) -> Manifest {
+    Manifest { epoch, nonce: crate::random::number(), ..old.clone() }
 }
 
 /// The manifest that has the name now.
@@ -156,7 +170,10 @@ impl Job<'_> {
                 }
             }
         };
-        std::thread::scope(|scope| (0..WORKERS).for_each(|_| drop(scope.spawn(work))));
+        match self.store.at_once(WORKERS) {
+            1 => work(),
+            workers => std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work)))),
+        }
         if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error);
         }
@@ -222,21 +239,22 @@ fn written_map(store: &Store, size: u64, chunks: &[Found]) -> Result<Hash> {
         rest = behind;
         names.push(if own.is_empty() { [0; 32] } else { written(store, &Map::Leaf(leaf(own)))? });
     }
-    root(store, names)
+    root(names, |index| written(store, index))
 }
 
 /// The name of the root over these leaves.
-pub(crate) fn root(store: &Store, names: Vec<Hash>) -> Result<Hash> {
+pub(crate) fn root(names: Vec<Hash>, write: impl Fn(&Map) -> Result<Hash>) -> Result<Hash> {
     if names.iter().all(|name| *name == [0; 32]) {
         return Ok([0; 32]);
     }
     match names[..] {
         [one] => Ok(one),
-        _ => written(store, &Map::Index(names)),
+        _ => write(&Map::Index(names)),
     }
 }
 
-pub(crate) fn written(store: &Store, map: &Map) -> Result<Hash> {
+/// Writes a map under a name that all who write the same share: whoever does has a lease.
+fn written(store: &Store, map: &Map) -> Result<Hash> {
     store.put_contents(Kind::Map, &map.encode())
 }
 

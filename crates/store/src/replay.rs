@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::format::Hash;
 use crate::format::log::Header;
 use crate::format::manifest::{Manifest, Segment};
-use crate::store::{Store, key_of_log};
+use crate::keys::key_of_log;
+use crate::store::Store;
 use crate::view::{Reader, View};
 
 /// Most objects of a log that an opening follows; a checkpoint comes long before.

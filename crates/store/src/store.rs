@@ -1,7 +1,8 @@
 //! A store as volumes use it: objects by what they are, verified, remembered and fetched once.
 //!
-//! Owns: keys, verification, the cache of this process, and that of two threads that want the same object one asks for
-//! it. Excludes what a volume does with objects.
+//! Owns: verification, the cache of this process, and that of two threads that want the same object one asks for
+//! it. Excludes what objects are called, and what a volume does
+//! with them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,6 +14,7 @@ use crate::format::log::{self, Header};
 use crate::format::manifest::{MANIFEST_MAX, Manifest};
 use crate::format::map::CHUNK_MAX;
 use crate::format::{Hash, VolumeId, hex, packed};
+use crate::keys::{Kind, id_of, key_of, key_of_log, key_of_manifest};
 use crate::objects::{Counts, Objects, Patience, Patient, Version};
 
 /// Bytes of contents that a process remembers.
@@ -21,55 +23,6 @@ const REMEMBERED: usize = 64 << 20;
 const LOCKS: usize = 4096;
 /// What is read first of an object of a log: the header of nearly every one.
 const FIRST: u64 = 32 << 10;
-
-/// What is named by its hash.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Kind {
-    /// Bytes of images.
-    Chunk,
-    /// Maps.
-    Map,
-}
-
-impl Kind {
-    /// The first part of its keys.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Kind::Chunk => "chunk",
-            Kind::Map => "map",
-        }
-    }
-}
-
-/// The key of a thing that is named by its hash.
-#[must_use]
-pub fn key_of(kind: Kind, name: &Hash) -> String {
-    format!("{}/{}", kind.word(), hex(name))
-}
-
-/// The key of a manifest.
-#[must_use]
-pub fn key_of_manifest(id: &VolumeId) -> String {
-    format!("vol/{}/manifest", hex(id))
-}
-
-/// The key of an object of a log.
-#[must_use]
-pub fn key_of_log(volume: &VolumeId, epoch: u64, seq: u64) -> String {
-    format!("vol/{}/{epoch:016x}/{seq:016x}", hex(volume))
-}
-
-/// The identifier of the volume of that name: everybody finds its manifest without asking for a list.
-#[must_use]
-pub fn id_of(name: &str) -> VolumeId {
-    let mut id = [0; 16];
-    blake3::Hasher::new_derive_key("platfs store 2026 volume name")
-        .update(name.as_bytes())
-        .finalize_xof()
-        .fill(&mut id);
-    id
-}
 
 /// Where the cache has what is named by its hash.
 fn entry_of(kind: Kind, name: &Hash) -> String {
@@ -118,6 +71,7 @@ pub struct Store {
     cache: Option<Cache>,
     recent: Mutex<Recent>,
     fetching: Vec<Mutex<()>>,
+    is_alone: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -133,7 +87,19 @@ impl Store {
             cache,
             recent: Mutex::default(),
             fetching: (0..LOCKS).map(|_| Mutex::default()).collect(),
+            is_alone: false,
         }
+    }
+
+    /// The store, which asks for one thing at a time, in the thread of whoever wants it: models decide what comes next.
+    #[must_use]
+    pub fn one_at_a_time(self) -> Self {
+        Store { is_alone: true, ..self }
+    }
+
+    /// Requests side by side where `most` would be good.
+    pub(crate) fn at_once(&self, most: usize) -> usize {
+        if self.is_alone { 1 } else { most }
     }
 
     /// The objects themselves, with patience.

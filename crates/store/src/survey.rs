@@ -8,14 +8,15 @@ use crate::format::log;
 use crate::format::manifest::Manifest;
 use crate::format::map::{MAP_MAX, Target, leaves};
 use crate::format::{Hash, VolumeId, unhex};
+use crate::keys::{Kind, Named, key_of, key_of_log};
 use crate::objects::Listed;
 use crate::replay::replay;
-use crate::store::{Kind, Store, key_of, key_of_log};
+use crate::store::Store;
 use crate::together::together;
 use crate::view::{Base, Reader, View};
 
 /// Volumes that are looked at side by side, and leaves of each: no more than a process remembers.
-const REQUESTS: usize = 16;
+pub(crate) const REQUESTS: usize = 16;
 const LEAVES: usize = 8;
 
 /// The manifests of a store, those of removed volumes as well if asked for.
@@ -34,7 +35,7 @@ pub fn volumes(store: &Store, removed: bool) -> Result<Vec<Manifest>> {
         }
         Ok(())
     };
-    let mut found = together(&names, REQUESTS, read)?.concat();
+    let mut found = together(&names, store.at_once(REQUESTS), read)?.concat();
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
 }
@@ -51,7 +52,7 @@ pub(crate) struct Marked {
 }
 
 impl Marked {
-    fn add(&mut self, other: Marked) {
+    pub(crate) fn add(&mut self, other: Marked) {
         self.keys.extend(other.keys);
         self.targets.extend(other.targets);
         for (epoch, first) in other.growing {
@@ -65,7 +66,7 @@ impl Marked {
 pub(crate) fn marked(store: &Arc<Store>, manifests: &[Manifest]) -> Result<Marked> {
     let mark = |manifest: &Manifest, own: &mut Marked| mark(store, manifest, own);
     let mut all = Marked::default();
-    together(manifests, REQUESTS, mark)?.into_iter().for_each(|own| all.add(own));
+    together(manifests, store.at_once(REQUESTS), mark)?.into_iter().for_each(|own| all.add(own));
     Ok(all)
 }
 
@@ -101,7 +102,7 @@ fn mark_map(store: &Arc<Store>, base: &Base, manifest: &Manifest, marked: &mut M
             let some = there.get(at..there.len().min(at + LEAVES)).unwrap_or_default();
             let fetch =
                 |(_, name): &(u64, Hash), (): &mut ()| store.contents(Kind::Map, name, MAP_MAX).map(drop);
-            together(some, LEAVES, fetch)?;
+            together(some, store.at_once(LEAVES), fetch)?;
         }
         marked.keys.insert(key_of(Kind::Map, name));
         for target in &base.leaf(*number)?.objects {
@@ -174,12 +175,7 @@ pub(crate) fn is_used(marked: &Marked, listed: &Listed) -> bool {
     if marked.keys.contains(key) || key.ends_with("/manifest") || is_seal {
         return true;
     }
-    let parts: Vec<&str> = key.split('/').collect();
-    let ["vol", volume, epoch, seq] = parts[..] else { return false };
-    let number = |text| unhex::<8>(text).map(u64::from_be_bytes);
-    let (Some(volume), Some(epoch), Some(seq)) = (unhex(volume), number(epoch), number(seq)) else {
-        return false;
-    };
+    let Some(Named::Log(volume, epoch, seq)) = Named::of(key) else { return false };
     marked.growing.get(&(volume, epoch)).is_some_and(|first| seq >= *first)
 }
 

@@ -13,7 +13,8 @@ use crate::format::Hash;
 use crate::format::log::{Header, UNIT};
 use crate::format::manifest::Manifest;
 use crate::format::map::{LEAF_SPAN, Leaf, MAP_MAX, Map, Target, leaves};
-use crate::store::{Kind, Store, key_of, key_of_log};
+use crate::keys::{Kind, key_of, key_of_log};
+use crate::store::Store;
 
 /// Leaves in memory, of up to some megabytes each.
 const LEAVES: usize = 8;
@@ -125,6 +126,11 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn new(store: Arc<Store>) -> Self {
         Reader { store, headers: Mutex::default() }
+    }
+
+    /// Requests side by side where `most` would be good.
+    pub(crate) fn at_once(&self, most: usize) -> usize {
+        self.store.at_once(most)
     }
 
     /// Fills a buffer from an object of a volume of `size` bytes.

@@ -175,14 +175,17 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/store",
         rungs: "
             compacting
-            cleaning volume
-            forking pushing survey
+            cleaning
+            census volume
+            pushing
+            forking survey
+            leases
             marks reading
-            replay
+            renewal replay
             ahead
             view
             store
-            address cache
+            address cache keys
             objects
             local
             extents format

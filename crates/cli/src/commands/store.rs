@@ -220,6 +220,7 @@ impl Gc {
                 ("removed_bytes", done.removed_bytes),
                 ("waiting", done.waiting),
                 ("waiting_bytes", done.waiting_bytes),
+                ("strange", done.strange),
             ]);
             facts.insert("written".into(), Value::from(!self.dry_run));
             return Ok(json::print(console.out, facts)?);
@@ -227,7 +228,15 @@ impl Gc {
         let word = if self.dry_run { "would be removed" } else { "removed" };
         let (removed, waiting) = (human(done.removed_bytes), human(done.waiting_bytes));
         writeln!(console.out, "{} objects with {removed} {word}", done.removed)?;
-        Ok(writeln!(console.out, "{} objects with {waiting} wait: go in {} hours", done.waiting, self.grace)?)
+        writeln!(console.out, "{} objects with {waiting} wait: go in {} hours", done.waiting, self.grace)?;
+        if done.strange > 0 {
+            let keys: Vec<String> =
+                done.strange_keys.iter().map(|key| Shown(key.as_bytes()).to_string()).collect();
+            let more = if done.strange > keys.len() as u64 { ", ..." } else { "" };
+            let keys = keys.join(", ");
+            writeln!(console.out, "{} objects are of other programs and stay: {keys}{more}", done.strange)?;
+        }
+        Ok(())
     }
 }
 

@@ -16,6 +16,8 @@ pub const CHUNK_MAX: usize = 4 << 20;
 
 const LEAF: u32 = 0;
 const INDEX: u32 = 1;
+/// Added to either where a mark follows.
+const OWN: u32 = 2;
 const OF_CHUNK: u32 = 1;
 const OF_LOG: u32 = 2;
 const EXTENT: usize = 20;
@@ -99,18 +101,33 @@ pub fn leaves(size: u64) -> u64 {
 }
 
 impl Map {
-    /// Its bytes.
+    /// Its bytes. The same map has the same bytes, whoever writes it.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        self.bytes(None)
+    }
+
+    /// Its bytes with a mark that nobody else uses: no other map has these, so that no other program can come to refer to
+    /// an object with them by chance.
+    #[must_use]
+    pub fn encode_own(&self, mark: &[u8; 16]) -> Vec<u8> {
+        self.bytes(Some(mark))
+    }
+
+    fn bytes(&self, mark: Option<&[u8; 16]>) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
+        let kind = match self {
+            Map::Index(_) => INDEX,
+            Map::Leaf(_) => LEAF,
+        };
+        out.extend((kind | mark.map_or(0, |_| OWN)).to_le_bytes());
+        out.extend(mark.into_iter().flatten());
         match self {
             Map::Index(names) => {
-                out.extend(INDEX.to_le_bytes());
                 out.extend(narrow(names.len()));
                 names.iter().for_each(|name| out.extend(name));
             }
             Map::Leaf(leaf) => {
-                out.extend(LEAF.to_le_bytes());
                 out.extend(narrow(leaf.objects.len()));
                 leaf.objects.iter().for_each(|target| put_target(&mut out, target));
                 out.extend(narrow(leaf.extents.len()));
@@ -135,8 +152,7 @@ impl Map {
             return Self::leaf(bytes, 0, size).map(Map::Leaf);
         }
         let mut reader = Reader::new(bytes);
-        magic(&mut reader, MAGIC)?;
-        if reader.u32()? != INDEX {
+        if kind(&mut reader)? != INDEX {
             return Err("is no index, which a volume of that size has".to_owned());
         }
         let count = reader.count(32)?;
@@ -154,8 +170,7 @@ impl Map {
     /// What is wrong with the bytes.
     pub fn leaf(bytes: &[u8], number: u64, size: u64) -> Result<Leaf, Wrong> {
         let mut reader = Reader::new(bytes);
-        magic(&mut reader, MAGIC)?;
-        if reader.u32()? != LEAF {
+        if kind(&mut reader)? != LEAF {
             return Err("is no leaf".to_owned());
         }
         let count = reader.count(40)?;
@@ -175,6 +190,19 @@ impl Map {
         reader.end()?;
         Ok(leaf)
     }
+}
+
+/// The kind of a map; the mark behind it says nothing.
+fn kind(reader: &mut Reader<'_>) -> Result<u32, Wrong> {
+    magic(reader, MAGIC)?;
+    let kind = reader.u32()?;
+    if !matches!(kind & !OWN, LEAF | INDEX) {
+        return Err(format!("is a map of kind {kind}, which this version does not know"));
+    }
+    if kind & OWN != 0 {
+        reader.array::<16>()?;
+    }
+    Ok(kind & !OWN)
 }
 
 /// The end of an extent, which begins where the one before it ends or later, and lies in its leaf and its object.
@@ -241,7 +269,11 @@ mod tests {
     fn maps_come_back() {
         let bytes = Map::Leaf(leaf()).encode();
         assert_eq!(Map::root(&bytes, 10_000).unwrap(), Map::Leaf(leaf()));
+        let own = Map::Leaf(leaf()).encode_own(&[8; 16]);
+        assert_eq!(Map::root(&own, 10_000).unwrap(), Map::Leaf(leaf()));
+        assert_ne!(own, Map::Leaf(leaf()).encode_own(&[9; 16]));
         let index = Map::Index(vec![[0; 32], [7; 32]]);
+        assert_eq!(Map::root(&index.encode_own(&[8; 16]), LEAF_SPAN + 1).unwrap(), index);
         assert_eq!(Map::root(&index.encode(), LEAF_SPAN + 1).unwrap(), index);
         assert!(Map::root(&index.encode(), 2 * LEAF_SPAN + 1).unwrap_err().contains("leaves"));
         assert!(Map::root(&bytes, LEAF_SPAN + 1).is_err() && Map::root(&index.encode(), 5).is_err());

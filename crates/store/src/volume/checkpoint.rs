@@ -10,11 +10,15 @@ use super::{Core, Head, Slot};
 use crate::error::{Error, Result};
 use crate::extents::{Extents, Source};
 use crate::format::Hash;
-use crate::format::manifest::Segment;
+use crate::format::manifest::{Manifest, Segment};
 use crate::format::map::{Extent, LEAF_SPAN, Leaf, Map, Target};
-use crate::pushing::{root, written};
-use crate::store::key_of_manifest;
+use crate::keys::Kind;
+use crate::pushing::root;
+use crate::renewal::{Replaced, is_same, replace};
 use crate::view::Base;
+
+/// How often a clean-up may come between.
+const TRIES: usize = 16;
 
 impl Core {
     /// Brings the log into the map, and says whether the volume stays open.
@@ -25,30 +29,8 @@ impl Core {
         if head.since == 0 && !stays_open && !head.manifest.flags.open {
             return Ok(());
         }
-        let base = Arc::clone(&self.state().base);
-        let map = if head.stable.is_empty() { head.manifest.map } else { self.merged(&base, head)? };
-        let mut manifest = head.manifest.clone();
-        manifest.map = map;
-        manifest.nonce = crate::random::number();
-        manifest.flags.open = stays_open;
-        manifest.holder = match stays_open {
-            true => self.named(head),
-            false => String::new(),
-        };
-        let (volume, epoch) = (manifest.id, manifest.epoch);
-        let rest = Segment { volume, epoch, first: head.seq, end: u64::MAX, before: head.before };
-        // What is closed has no log: a fork of it is one manifest more.
-        manifest.segments = if stays_open { vec![rest] } else { Vec::new() };
-        let key = key_of_manifest(&manifest.id);
-        match self.store.objects().replace(&key, &manifest.encode(), &head.version) {
-            Ok(version) => head.version = version,
-            Err(Error::Conflict(key)) => {
-                let fenced = Error::Fenced(key);
-                head.fenced = Some(fenced.clone());
-                return Err(fenced);
-            }
-            Err(error) => return Err(error),
-        }
+        let manifest = self.mapped(head, stays_open)?;
+        let map = manifest.map;
         let mut state = self.state_mut();
         state.base = Arc::new(Base::new(Arc::clone(&self.store), self.size, map));
         // Only what waits for the store, and what is gathered meanwhile, is not in the map.
@@ -65,6 +47,7 @@ impl Core {
         state.written = written;
         drop(state);
         head.manifest = manifest;
+        head.tried = None;
         head.stable = Extents::default();
         head.targets = Vec::new();
         head.since = 0;
@@ -72,6 +55,54 @@ impl Core {
             head.fenced = Some(Error::Invalid("the volume is closed".into()));
         }
         Ok(())
+    }
+
+    /// A manifest in the store whose map has the whole log.
+    fn mapped(&self, head: &mut Head, stays_open: bool) -> Result<Manifest> {
+        let base = Arc::clone(&self.state().base);
+        for _ in 0..TRIES {
+            // Another try writes other names: those of the one before may be removed.
+            let map = if head.stable.is_empty() { head.manifest.map } else { self.merged(&base, head)? };
+            let mut manifest = head.manifest.clone();
+            manifest.map = map;
+            manifest.nonce = crate::random::number();
+            manifest.flags.open = stays_open;
+            manifest.holder = match stays_open {
+                true => self.named(head),
+                false => String::new(),
+            };
+            let (volume, epoch) = (manifest.id, manifest.epoch);
+            let rest = Segment { volume, epoch, first: head.seq, end: u64::MAX, before: head.before };
+            // What is closed has no log: a fork of it is one manifest more.
+            manifest.segments = if stays_open { vec![rest] } else { Vec::new() };
+            match replace(&self.store, (&head.manifest, &head.version), &manifest) {
+                Ok(Replaced::Done(manifest, version)) => {
+                    head.version = version;
+                    return Ok(*manifest);
+                }
+                Ok(Replaced::Renewed(manifest, version)) => {
+                    (head.manifest, head.version) = (*manifest, version);
+                }
+                Err(Error::Conflict(key)) => self.adopt(head, key)?,
+                Err(error) => {
+                    head.tried = Some(manifest);
+                    return Err(error);
+                }
+            }
+        }
+        Err(Error::Unavailable("clean-ups come between all the time".into()))
+    }
+
+    /// Goes on from the manifest that is there now, if it is one of ours that took effect without an answer.
+    fn adopt(&self, head: &mut Head, key: String) -> Result<()> {
+        let (now, version) = self.store.manifest_or_trace(&head.manifest.id)?;
+        if head.tried.as_ref().is_some_and(|tried| is_same(&now, tried)) {
+            (head.manifest, head.version) = (now, version);
+            return Ok(());
+        }
+        let fenced = Error::Fenced(key);
+        head.fenced = Some(fenced.clone());
+        Err(fenced)
     }
 
     /// The root of a new map: what was there, and over it what the log wrote.
@@ -85,13 +116,18 @@ impl Core {
             let leaf = if is_empty { Leaf::default() } else { self.leaf(base, head, (start, len))? };
             let name = match leaf.extents.is_empty() {
                 true => [0; 32],
-                false => written(&self.store, &Map::Leaf(leaf))?,
+                false => self.own(&Map::Leaf(leaf))?,
             };
             if let Some(place) = usize::try_from(number).ok().and_then(|at| names.get_mut(at)) {
                 *place = name;
             }
         }
-        root(&self.store, names)
+        root(names, |index| self.own(index))
+    }
+
+    /// Writes a map under a name of its own. A name that others can come to might be one that a clean-up removes now.
+    fn own(&self, map: &Map) -> Result<Hash> {
+        self.store.put_contents(Kind::Map, &map.encode_own(&crate::random::bytes()))
     }
 
     /// One leaf of it.

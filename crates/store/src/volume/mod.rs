@@ -37,9 +37,10 @@ use crate::format::Hash;
 use crate::format::manifest::Manifest;
 use crate::format::map::Target;
 use crate::holder;
+use crate::keys::key_of_log;
 use crate::local::Record;
 use crate::objects::Version;
-use crate::store::{Store, key_of_log};
+use crate::store::Store;
 use crate::view::{Base, Reader, Wanted, fill, inside, wanted};
 use batch::Batch;
 use local::Local;
@@ -78,6 +79,8 @@ struct State {
 struct Head {
     manifest: Manifest,
     version: Version,
+    /// A manifest that was written, and the store did not answer.
+    tried: Option<Manifest>,
     /// Who has it.
     words: String,
     /// Its number, and the hash of the header before it.
@@ -344,7 +347,11 @@ impl Volume {
     }
 
     /// Brings all that was written into the map, in which it stays open.
-    pub(crate) fn shorten(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// The store's; another program has the volume.
+    #[doc(hidden)]
+    pub fn shorten(&self) -> Result<()> {
         self.drain()?;
         let mut head = self.core.head();
         self.core.checkpoint(&mut head, true)

@@ -12,11 +12,13 @@ use crate::ahead::Ahead;
 use crate::error::{Error, Result};
 use crate::format::manifest::{Flags, Manifest, SEGMENTS_MAX, SIZE_MAX, Segment};
 use crate::holder;
+use crate::keys::{id_of, key_of_manifest};
 use crate::local::{LocalLog, Log, Record};
 use crate::marks;
 use crate::objects::Version;
+use crate::renewal::{Replaced, replace};
 use crate::replay::{End, replay};
-use crate::store::{Store, id_of, key_of_manifest};
+use crate::store::Store;
 use crate::view::{Reader, View};
 
 /// How often another opening may come between.
@@ -107,13 +109,12 @@ impl Volume {
             }
             let sent = own.map_or(0, |(_, sent)| sent);
             manifest.holder = holder::named(holder, log.as_ref().map(|log| (log.token, sent)));
-            let key = key_of_manifest(&manifest.id);
-            match store.objects().replace(&key, &manifest.encode(), &version) {
-                Ok(version) => {
-                    let begun = Begun { old, manifest, version, words: holder.to_owned(), sent };
+            match replace(store, (&old, &version), &manifest) {
+                Ok(Replaced::Done(manifest, version)) => {
+                    let begun = Begun { old, manifest: *manifest, version, words: holder.to_owned(), sent };
                     return Self::begun(store, begun, log, notes);
                 }
-                Err(Error::Conflict(_)) => {}
+                Ok(Replaced::Renewed(..)) | Err(Error::Conflict(_)) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -140,6 +141,7 @@ impl Volume {
         let head = Head {
             manifest,
             version,
+            tried: None,
             words,
             seq: 0,
             before,

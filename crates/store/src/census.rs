@@ -1,0 +1,175 @@
+//! Which volumes there are, for a program that removes what none of them refers to.
+//!
+//! No list is believed alone: a server that leaves a volume out of one would have all of it removed. Each manifest that is
+//! listed must be readable, two kinds of lists must agree, and volumes that the last clean-up saw, that others were made
+//! of, or that wrote what others refer to must be among those that were read.
+//!
+//! | key | what |
+//! | --- | --- |
+//! | `gc/volumes` | the volumes that the last clean-up saw: a manifest is never removed, so all of them are there |
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::manifest::Manifest;
+use crate::format::map::Target;
+use crate::format::{VolumeId, hex, unhex};
+use crate::keys::{Named, key_of_manifest};
+use crate::objects::Version;
+use crate::renewal::renewed;
+use crate::store::Store;
+use crate::survey::{Marked, REQUESTS, marked};
+use crate::together::together;
+
+/// The volumes that the last clean-up saw.
+const VOLUMES: &str = "gc/volumes";
+const VOLUMES_MAX: u64 = 64 << 20;
+/// How often volumes may be made while others are looked at.
+const TRIES: usize = 64;
+
+/// The volumes of a store, and what they refer to.
+pub(crate) struct Census {
+    /// What they refer to.
+    pub(crate) marked: Marked,
+    /// Whose manifests were read, removed ones too.
+    read: BTreeSet<VolumeId>,
+    known: (BTreeSet<VolumeId>, Option<Version>),
+    /// Other volumes that manifests name.
+    named: BTreeSet<VolumeId>,
+}
+
+impl Census {
+    /// Reads all volumes, and what they refer to. With `renew` whoever writes one names nothing that it wrote before.
+    ///
+    /// A volume gets what it refers to from its own writer, or when it is made of another that has it still. So all that
+    /// is referred to has been seen when a list names nobody new.
+    pub(crate) fn take(store: &Arc<Store>, renew: bool) -> Result<Self> {
+        let known = known(store)?;
+        let mut census =
+            Census { marked: Marked::default(), read: BTreeSet::new(), known, named: BTreeSet::new() };
+        let directories = store.objects().names("vol/")?;
+        let mut new: Vec<VolumeId> = directories.iter().filter_map(|name| unhex(name)).collect();
+        let listed = (0..TRIES).find_map(|_| census.grown(store, std::mem::take(&mut new), renew, &mut new));
+        match listed {
+            Some(listed) => census.agree(store, &listed?)?,
+            None => return Err(Error::Refused("volumes are made faster than they are looked at".into())),
+        }
+        Ok(census)
+    }
+
+    /// Reads volumes, and lists again: nothing if there are new ones, else all whose manifests are listed.
+    fn grown(
+        &mut self,
+        store: &Arc<Store>,
+        some: Vec<VolumeId>,
+        renew: bool,
+        new: &mut Vec<VolumeId>,
+    ) -> Option<Result<BTreeSet<VolumeId>>> {
+        let listed = self.add(store, &some, renew).and_then(|()| listed(store));
+        match listed {
+            Ok(listed) => {
+                new.extend(listed.difference(&self.read));
+                new.is_empty().then_some(Ok(listed))
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn add(&mut self, store: &Arc<Store>, volumes: &[VolumeId], renew: bool) -> Result<()> {
+        let read = |id: &VolumeId, found: &mut Vec<Manifest>| {
+            match store.manifest_or_trace(id) {
+                Ok((manifest, version)) if renew => found.push(renewed(store, manifest, version)?),
+                Ok((manifest, _)) => found.push(manifest),
+                // A directory of a volume that is just made; if it is listed it must be there.
+                Err(Error::Missing(_)) => {}
+                Err(error) => return Err(error),
+            }
+            Ok(())
+        };
+        let mut found = together(volumes, store.at_once(REQUESTS), read)?.concat();
+        self.read.extend(found.iter().map(|manifest| manifest.id));
+        found.retain(|manifest| !manifest.flags.removed);
+        self.named.extend(found.iter().map(|manifest| manifest.parent).filter(|id| *id != [0; 16]));
+        self.marked.add(marked(store, &found)?);
+        Ok(())
+    }
+
+    /// Whether all that is known of volumes says the same.
+    fn agree(&self, store: &Store, listed: &BTreeSet<VolumeId>) -> Result<()> {
+        let lies = |id: &VolumeId| {
+            let volume = hex(id);
+            let why = format!(
+                "its lists disagree on volume {volume}: nothing is removed while they can't be trusted"
+            );
+            Err(Error::Refused(why))
+        };
+        if let Some(id) = self.read.difference(listed).next() {
+            return lies(id);
+        }
+        let writers = self.marked.targets.values().filter_map(|(target, _)| match target {
+            Target::Log { volume, .. } => Some(volume),
+            Target::Chunk { .. } => None,
+        });
+        let all = self.known.0.iter().chain(&self.named).chain(writers);
+        let Some(id) = all.filter(|id| !self.read.contains(*id)).min() else { return Ok(()) };
+        match store.manifest_or_trace(id) {
+            Ok(_) => lies(id),
+            Err(Error::Missing(key)) => Err(Error::Refused(format!(
+                "{key} is missing, and a clean-up or another volume knows it: nothing is removed; put it back, or remove \
+                 `{VOLUMES}` and the volumes that were made of it if it is gone for good"
+            ))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes down which volumes there are, for the next.
+    pub(crate) fn write_down(&self, store: &Store) -> Result<()> {
+        if self.read == self.known.0 {
+            return Ok(());
+        }
+        let lines: Vec<String> = self.read.iter().map(|id| format!("{}\n", hex(id))).collect();
+        let bytes = lines.concat().into_bytes();
+        match &self.known.1 {
+            Some(version) => store.objects().replace(VOLUMES, &bytes, version)?,
+            None => store.objects().create(VOLUMES, &bytes)?,
+        };
+        Ok(())
+    }
+}
+
+/// The volumes that the last clean-up saw.
+fn known(store: &Store) -> Result<(BTreeSet<VolumeId>, Option<Version>)> {
+    let object = match store.objects().get(VOLUMES, VOLUMES_MAX) {
+        Err(Error::Missing(_)) => return Ok((BTreeSet::new(), None)),
+        object => object?,
+    };
+    let text = String::from_utf8_lossy(&object.bytes);
+    let ids: Option<BTreeSet<VolumeId>> = text.lines().map(unhex).collect();
+    let damaged = || Error::damaged(VOLUMES, "a line is no volume");
+    Ok((ids.ok_or_else(damaged)?, Some(object.version)))
+}
+
+/// The volumes whose manifests are listed.
+///
+/// # Errors
+/// Objects of a log without a manifest; the store's.
+fn listed(store: &Store) -> Result<BTreeSet<VolumeId>> {
+    let (mut manifests, mut writers) = (BTreeSet::new(), BTreeSet::new());
+    store.objects().list("vol/", &mut |listed| {
+        match Named::of(&listed.key) {
+            Some(Named::Manifest(id)) => drop(manifests.insert(id)),
+            Some(Named::Log(id, ..)) => drop(writers.insert(id)),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    match writers.difference(&manifests).next() {
+        None => Ok(manifests),
+        Some(id) => {
+            let key = key_of_manifest(id);
+            let why = format!("{key} is missing beside objects of its log: nothing is removed; put it back");
+            Err(Error::Refused(why))
+        }
+    }
+}

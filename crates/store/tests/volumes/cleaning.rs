@@ -1,0 +1,272 @@
+//! Clean-ups beside those who write: what is in use stays, whatever comes between two requests.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use platfs_device::Device;
+use platfs_store::objects::{Memory, Objects};
+use platfs_store::{Error, Push, Store, Stored, Volume, clean, fork, push, verify};
+
+use crate::hooked::{Fate, Hooked};
+use crate::{all, image, over, patience};
+
+const SIZE: u64 = 1 << 20;
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// A store over objects where `between` is done once, before the first request that `is_it`.
+fn interrupted(
+    objects: &Arc<Memory>,
+    is_it: impl Fn(&str, &str) -> bool + Send + Sync + 'static,
+    between: impl FnOnce() + Send + 'static,
+) -> Arc<Store> {
+    let between = Mutex::new(Some(between));
+    let hooked = Hooked::new(objects, move |what, key| {
+        if is_it(what, key)
+            && let Some(between) = between.lock().unwrap().take()
+        {
+            between();
+        }
+        Fate::Done
+    });
+    Arc::new(Store::new(Arc::new(hooked), patience(), None))
+}
+
+/// Whether all that volumes refer to is there.
+fn is_whole(objects: &Arc<Memory>) -> bool {
+    let mut findings = Vec::new();
+    verify(&over(objects), &mut |finding| findings.push(finding)).unwrap();
+    findings.iter().for_each(|finding| println!("{}: {}", finding.volume, finding.problem));
+    findings.is_empty()
+}
+
+/// A volume whose map was once what it will be again when its second block is zeros.
+fn with_an_old_map(objects: &Arc<Memory>) {
+    let store = over(objects);
+    push(&store, &image(SIZE, 3), "one", &Push::default()).unwrap();
+    for bytes in [[1; 4096], [0; 4096], [2; 4096]] {
+        let volume = Volume::open(&store, "one", "test", false).unwrap();
+        volume.write_at(4096, &bytes).unwrap();
+        volume.close().unwrap();
+    }
+    objects.pass(DAY);
+    clean(&store, DAY, false).unwrap();
+    objects.pass(2 * DAY);
+}
+
+#[test]
+fn a_map_that_is_as_an_old_one_is_not_removed_with_that() {
+    let objects = Arc::new(Memory::new());
+    with_an_old_map(&objects);
+    let writer = Volume::open(&over(&objects), "one", "test", false).unwrap();
+    writer.write_zeros(4096, 4096).unwrap();
+    let wanted = all(&writer);
+    let store = interrupted(
+        &objects,
+        |what, key| what == "remove" && key.starts_with("map/"),
+        move || {
+            writer.close().unwrap();
+        },
+    );
+    assert!(clean(&store, DAY, false).unwrap().removed > 0);
+    assert!(is_whole(&objects));
+    assert!(all(&Stored::open(&over(&objects), "one").unwrap()) == wanted);
+}
+
+#[test]
+fn a_writer_that_sleeps_for_days_between_its_map_and_its_manifest_loses_nothing() {
+    let objects = Arc::new(Memory::new());
+    push(&over(&objects), &image(SIZE, 4), "one", &Push::default()).unwrap();
+    let asleep = Arc::clone(&objects);
+    let is_open = Arc::new(AtomicBool::new(false));
+    let is_checkpoint = Arc::clone(&is_open);
+    let is_manifest = move |what: &str, key: &str| {
+        what == "replace" && key.ends_with("/manifest") && is_checkpoint.load(Ordering::Relaxed)
+    };
+    let store = interrupted(&objects, is_manifest, move || {
+        for _ in 0..3 {
+            clean(&over(&asleep), DAY, false).unwrap();
+            asleep.pass(2 * DAY);
+        }
+    });
+    let volume = Volume::open(&store, "one", "test", false).unwrap();
+    is_open.store(true, Ordering::Relaxed);
+    volume.write_at(8192, &[7; 4096]).unwrap();
+    let wanted = all(&volume);
+    volume.close().unwrap();
+    assert!(is_whole(&objects));
+    assert!(all(&Stored::open(&over(&objects), "one").unwrap()) == wanted);
+}
+
+#[test]
+fn a_push_that_sleeps_until_its_lease_is_void_is_refused_and_nothing_is_harmed() {
+    for force in [false, true] {
+        let objects = Arc::new(Memory::new());
+        let device = image(SIZE, 5);
+        push(&over(&objects), &device, "old", &Push::default()).unwrap();
+        if force {
+            push(&over(&objects), &image(SIZE, 6), "one", &Push::default()).unwrap();
+        }
+        let before = objects.contents();
+        platfs_store::remove(&over(&objects), "old").unwrap();
+        let asleep = Arc::clone(&objects);
+        let is_manifest =
+            |what: &str, key: &str| matches!(what, "create" | "replace") && key.ends_with("/manifest");
+        let store = interrupted(&objects, is_manifest, move || {
+            asleep.pass(2 * DAY);
+            for _ in 0..3 {
+                clean(&over(&asleep), DAY, false).unwrap();
+                asleep.pass(2 * DAY);
+            }
+        });
+        let refused = push(&store, &device, "one", &Push { force, ..Push::default() });
+        assert!(matches!(refused, Err(Error::Refused(why)) if why.contains("too long")));
+        assert!(is_whole(&objects));
+        let now = Stored::open(&over(&objects), "one").map(|volume| all(&volume));
+        match force {
+            true => assert!(
+                now.unwrap() == all(&Stored::open(&over(&Arc::new(Memory::holding(before))), "one").unwrap())
+            ),
+            false => assert!(matches!(now, Err(Error::NoVolume))),
+        }
+    }
+}
+
+#[test]
+fn a_fork_of_what_changes_meanwhile_is_whole() {
+    let objects = Arc::new(Memory::new());
+    with_an_old_map(&objects);
+    let meanwhile = Arc::clone(&objects);
+    let store = interrupted(
+        &objects,
+        |what, key| what == "create" && key.ends_with("/manifest"),
+        move || {
+            let volume = Volume::open(&over(&meanwhile), "one", "test", false).unwrap();
+            volume.write_at(4096, &[9; 4096]).unwrap();
+            volume.close().unwrap();
+            for _ in 0..3 {
+                clean(&over(&meanwhile), DAY, false).unwrap();
+                meanwhile.pass(2 * DAY);
+            }
+        },
+    );
+    fork(&store, "one", "two").unwrap();
+    assert!(is_whole(&objects));
+    let read = |name| all(&Stored::open(&over(&objects), name).unwrap());
+    assert!(read("one") == read("two"));
+}
+
+/// A store that leaves something out of what it says.
+fn lying(objects: &Arc<Memory>, about: &'static str) -> Arc<Store> {
+    struct Lying(Arc<Memory>, &'static str);
+    use platfs_store::Result;
+    use platfs_store::objects::{Listed, Object, Version};
+    impl Objects for Lying {
+        fn get(&self, key: &str, most: u64) -> Result<Object> {
+            match self.1 == "manifest" && key.ends_with("/manifest") {
+                true => Err(Error::Missing(key.into())),
+                false => self.0.get(key, most),
+            }
+        }
+        fn range(&self, key: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
+            self.0.range(key, offset, len)
+        }
+        fn put(&self, key: &str, bytes: &[u8]) -> Result<()> {
+            self.0.put(key, bytes)
+        }
+        fn create(&self, key: &str, bytes: &[u8]) -> Result<Version> {
+            self.0.create(key, bytes)
+        }
+        fn replace(&self, key: &str, bytes: &[u8], version: &Version) -> Result<Version> {
+            self.0.replace(key, bytes, version)
+        }
+        fn head(&self, key: &str) -> Result<Option<Listed>> {
+            self.0.head(key)
+        }
+        fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+            let is_left_out = |key: &str| match self.1 {
+                "list" | "both" => {
+                    key.contains(&platfs_store::key_of_manifest(&platfs_store::id_of("two"))[..36])
+                }
+                "objects" => key.ends_with("/manifest"),
+                _ => false,
+            };
+            self.0.list(prefix, &mut |listed| if is_left_out(&listed.key) { Ok(()) } else { each(listed) })
+        }
+        fn names(&self, prefix: &str) -> Result<Vec<String>> {
+            let two = platfs_store::key_of_manifest(&platfs_store::id_of("two"));
+            let mut names = self.0.names(prefix)?;
+            match self.1 {
+                // As a server does that ignores delimiters.
+                "delimiter" => names.clear(),
+                "names" | "both" => names.retain(|name| !two.contains(name.as_str())),
+                _ => {}
+            }
+            Ok(names)
+        }
+        fn remove(&self, key: &str) -> Result<()> {
+            self.0.remove(key)
+        }
+    }
+    Arc::new(Store::new(Arc::new(Lying(Arc::clone(objects), about)), patience(), None))
+}
+
+#[test]
+fn no_list_is_believed_alone() {
+    for about in ["delimiter", "names", "list", "both", "objects", "manifest"] {
+        let objects = Arc::new(Memory::new());
+        push(&over(&objects), &image(SIZE, 7), "one", &Push::default()).unwrap();
+        push(&over(&objects), &image(SIZE, 8), "two", &Push::default()).unwrap();
+        let volume = Volume::open(&over(&objects), "two", "test", false).unwrap();
+        volume.write_at(0, &[1; 4096]).unwrap();
+        volume.close().unwrap();
+        clean(&over(&objects), DAY, false).unwrap();
+        for _ in 0..3 {
+            objects.pass(2 * DAY);
+            let done = clean(&lying(&objects, about), DAY, false);
+            // What both kinds of lists leave out in part is still found.
+            let is_found = matches!(about, "delimiter" | "names");
+            assert_eq!(done.is_ok(), is_found, "{about}: {done:?}");
+        }
+        assert!(is_whole(&objects), "{about}");
+        objects.pass(2 * DAY);
+        clean(&over(&objects), DAY, false).unwrap();
+    }
+}
+
+#[test]
+fn what_is_none_of_this_format_stays_and_is_named() {
+    let objects = Arc::new(Memory::new());
+    push(&over(&objects), &image(SIZE, 9), "one", &Push::default()).unwrap();
+    platfs_store::remove(&over(&objects), "one").unwrap();
+    for key in
+        ["map/tiles/1.png", "chunk/data/x", "vol/readme", "lease/of-a-house", "gc/other", "vol/x/manifest"]
+    {
+        objects.put(key, b"of another program").unwrap();
+    }
+    let before = objects.contents();
+    for _ in 0..2 {
+        objects.pass(2 * DAY);
+        let done = clean(&over(&objects), DAY, false).unwrap();
+        assert_eq!(done.strange, 4);
+        assert_eq!(done.strange_keys[0], "chunk/data/x");
+    }
+    let now = objects.contents();
+    assert!(
+        before
+            .iter()
+            .filter(|(_, bytes)| **bytes == b"of another program")
+            .all(|(key, _)| now.contains_key(key))
+    );
+    assert!(!now.keys().any(|key| key.starts_with("chunk/") && !key.contains("data")));
+}
+
+#[test]
+fn a_dry_run_writes_nothing() {
+    let objects = Arc::new(Memory::new());
+    push(&over(&objects), &image(SIZE, 10), "one", &Push::default()).unwrap();
+    platfs_store::remove(&over(&objects), "one").unwrap();
+    let store = over(&objects);
+    assert!(clean(&store, DAY, true).unwrap().waiting > 0);
+    assert_eq!(store.counts().writes, 0);
+}
