@@ -19,7 +19,7 @@ use platfs_store::{Push, Store, Stored, Volume, clean, fork, push, verify};
 const SIZE: u64 = 2 << 20;
 
 fn over(contents: BTreeMap<String, Vec<u8>>) -> Arc<Store> {
-    let patience = Patience { tries: 1, pause: Duration::ZERO, limit: Duration::from_secs(5) };
+    let patience = Patience { limit: Duration::ZERO, ..Patience::simulated() };
     Arc::new(Store::new(Arc::new(Memory::holding(contents)) as Arc<dyn Objects>, patience, None))
 }
 

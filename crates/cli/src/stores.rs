@@ -10,6 +10,7 @@
 //! | `PLAT_STORE_FLUSH` | `local`: a flush ends in a log on this host; `store`, or nothing: in the store |
 //! | `PLAT_STORE_LOG` | the directory of the local logs, `platfs` in that of the user's state if nothing is said |
 //! | `PLAT_STORE_LOG_SIZE` | most bytes of one, 1G if nothing is said |
+//! | `PLAT_STORE_PATIENCE` | how long a store that does not answer is waited for: `300`, `90s`, `5m`, `1h`; `0`: not at all |
 //! | `PLAT_STORE_TAKEOVER` | `1`: a volume that somebody has open for writing is taken over |
 
 use std::cell::RefCell;
@@ -17,7 +18,8 @@ use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use platfs::device::Device;
 use platfs_forensics::{Ground, used};
@@ -61,7 +63,76 @@ pub fn store(address: &Address) -> Result<Arc<Store>> {
     let held = StopSignals::hold().ok();
     let objects = address.objects();
     held.into_iter().for_each(StopSignals::release);
-    Ok(Arc::new(Store::new(objects?, Patience::default(), cache(address)?)))
+    let patience = Patience { limit: patience()?, tell: Some(tell), ..Patience::default() };
+    let store = Arc::new(Store::new(objects?, patience, cache(address)?));
+    let mut known = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|other| other.strong_count() > 0);
+    known.push(Arc::downgrade(&store));
+    Ok(store)
+}
+
+/// The stores that this process has.
+static STORES: Mutex<Vec<Weak<Store>>> = Mutex::new(Vec::new());
+
+/// Waits no longer for stores that don't answer.
+pub fn give_up() {
+    let known = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+    known.iter().filter_map(Weak::upgrade).for_each(|store| store.give_up());
+}
+
+/// How long a store that does not answer is waited for.
+fn patience() -> Result<Duration> {
+    if let Some(wish) = PATIENCE.get() {
+        return Ok(*wish);
+    }
+    match std::env::var("PLAT_STORE_PATIENCE") {
+        Ok(text) if !text.is_empty() => {
+            let wrong =
+                || Error::Invalid(format!("PLAT_STORE_PATIENCE={text}: no time, such as `90s` or `5m`"));
+            time(&text).ok_or_else(wrong)
+        }
+        _ => Ok(Patience::default().limit),
+    }
+}
+
+/// A time as it is written: seconds, or with `s`, `m`, `h` behind them; at most a year.
+#[must_use]
+pub fn time(text: &str) -> Option<Duration> {
+    let (number, unit) = match text.strip_suffix(['s', 'm', 'h']) {
+        Some(number) => (number, text.get(number.len()..)),
+        None => (text, Some("s")),
+    };
+    let unit = [("s", 1), ("m", 60), ("h", 3600)].into_iter().find(|(word, _)| Some(*word) == unit)?.1;
+    let seconds = number.parse::<u64>().ok()?.checked_mul(unit)?;
+    (seconds <= 366 * 86_400).then(|| Duration::from_secs(seconds))
+}
+
+/// Has stores be waited for so long, whatever the environment says.
+pub fn wait_at_most(limit: Duration) {
+    let _ = PATIENCE.set(limit);
+}
+
+static PATIENCE: OnceLock<Duration> = OnceLock::new();
+
+/// Who hears of outages in the place of standard error.
+type Hearer = Box<dyn Fn(&str) + Send + Sync>;
+
+static HEARER: OnceLock<Hearer> = OnceLock::new();
+
+/// Has somebody else than standard error hear of outages.
+pub fn tell_to(hearer: Hearer) {
+    let _ = HEARER.set(hearer);
+}
+
+/// Says something about a store, from any thread: that of a command holds the lock of standard error as long as it works.
+fn tell(text: &str) {
+    match HEARER.get() {
+        Some(hearer) => hearer(text),
+        None => {
+            // There is nobody else to tell.
+            let _ = rustix::io::write(rustix::stdio::stderr(), format!("plat: {text}\n").as_bytes());
+        }
+    }
 }
 
 fn cache(address: &Address) -> Result<Option<Cache>> {

@@ -41,6 +41,21 @@ pub fn open_write(_: &OsStr) -> Result<Arc<dyn Device>, Error> {
 /// Without volumes there are no flushes.
 pub fn flush_locally(_: bool) {}
 
+/// There are none to wait for.
+pub fn wait_at_most(_: std::time::Duration) {}
+
+/// There are none to wait for.
+pub fn give_up() {}
+
+/// There is nothing to hear.
+pub fn tell_to(_: Box<dyn Fn(&str) + Send + Sync>) {}
+
+/// No time is waited.
+#[must_use]
+pub fn time(_: &str) -> Option<std::time::Duration> {
+    None
+}
+
 /// There is nothing to say.
 #[must_use]
 pub fn notes() -> Vec<String> {

@@ -74,7 +74,7 @@ fn round<D: Database>(seed: u64, size: &str) {
     // What was on its way when it was killed was committed as well.
     committed = lines.filter_map(|line| line.trim().parse().ok()).last().unwrap_or(committed);
     mounted.wait();
-    support::succeed(support::plat(&["umount"]).arg(mounted.path()));
+    mounted.take_away();
     let again = Mounted::new(&image, &["-o", &options]).unwrap();
     D::judge(again.path(), committed);
     again.unmount();

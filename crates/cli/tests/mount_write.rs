@@ -572,8 +572,7 @@ fn a_killed_server_leaves_what_can_be_repaired() {
     mounted.signal(Signal::KILL);
     mounted.wait();
     child.wait().unwrap();
-    mounted.wait_until_dead();
-    support::succeed(support::plat(&["umount"]).arg(mounted.path()));
+    mounted.take_away();
     // It is not taken for whole, neither by us nor by a check.
     let refused = Mounted::new(&image, WRITE).err().expect("mounted although it was not closed");
     assert!(refused.contains("not closed cleanly") && refused.contains("plat check -p"), "{refused}");
@@ -696,7 +695,7 @@ fn what_is_synced_outlives_the_server() {
         drop(file);
         mounted.signal(Signal::KILL);
         mounted.wait();
-        support::succeed(support::plat(&["umount"]).arg(&root));
+        mounted.take_away();
         // Only the mark of a clean end is missing.
         let repaired = tool::command("e2fsck").arg("-fp").arg(&image).output().unwrap();
         assert!(repaired.status.code().is_some_and(|code| code <= 1), "{option}: {repaired:?}");

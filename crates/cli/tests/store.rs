@@ -4,6 +4,8 @@
 
 #[path = "store/crashes.rs"]
 mod crashes;
+#[path = "store/ending.rs"]
+mod ending;
 #[path = "store/kills.rs"]
 mod kills;
 #[path = "store/local.rs"]

@@ -1,6 +1,7 @@
 //! What can go wrong between a volume and its store.
 
 use std::io;
+use std::time::Duration;
 
 /// A failure of a store, or of what it holds.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -29,9 +30,25 @@ pub enum Error {
     /// The store did not answer, or not in time. It may be tried again.
     #[error("the store does not answer: {0}")]
     Unavailable(String),
+    /// The store has too much to do, and says when it may be tried again.
+    #[error("the store asks for less: {why}")]
+    Busy {
+        /// What it said.
+        why: String,
+        /// How long to wait.
+        after: Duration,
+    },
     /// The store says no.
     #[error("the store refuses: {0}")]
     Refused(String),
+    /// The volume could not be closed in order.
+    #[error("{why}; {what}")]
+    Unclosed {
+        /// What the store said, or did not.
+        why: Box<Error>,
+        /// What the store does not have, and where it is.
+        what: String,
+    },
     /// Another host has the volume now; nothing more is written from here.
     #[error("another program has taken over the volume: {0}; nothing written since its last sync is kept")]
     Fenced(String),
@@ -68,7 +85,7 @@ impl Error {
     /// Whether the same request may succeed later.
     #[must_use]
     pub fn is_passing(&self) -> bool {
-        matches!(self, Error::Unavailable(_))
+        matches!(self, Error::Unavailable(_) | Error::Busy { .. })
     }
 }
 
@@ -77,10 +94,13 @@ impl From<Error> for io::Error {
         let kind = match &error {
             Error::Missing(_) | Error::NoVolume => io::ErrorKind::NotFound,
             Error::Damaged { .. } => io::ErrorKind::InvalidData,
-            Error::Unavailable(_) => io::ErrorKind::TimedOut,
+            Error::Unavailable(_) | Error::Busy { .. } => io::ErrorKind::TimedOut,
             Error::Refused(_) => io::ErrorKind::PermissionDenied,
             Error::Open(_) => io::ErrorKind::ResourceBusy,
             Error::Invalid(_) => io::ErrorKind::InvalidInput,
+            Error::Unclosed { why, .. } => {
+                return io::Error::new(io::Error::from((**why).clone()).kind(), error);
+            }
             _ => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)

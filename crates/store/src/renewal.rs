@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_replacement_without_an_answer_that_was_renewed_counts_and_anothers_does_not() {
         let objects = Arc::new(Memory::new());
-        let patience = Patience { pause: std::time::Duration::ZERO, ..Patience::default() };
+        let patience = Patience::simulated();
         let store = Arc::new(Store::new(Arc::clone(&objects) as _, patience, None));
         std::mem::forget(Volume::create(&store, "one", 1 << 20, "test").unwrap());
         let (old, version) = store.named("one").unwrap();

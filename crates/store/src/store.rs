@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use crate::cache::Cache;
 use crate::error::{Error, Result};
@@ -65,12 +66,19 @@ impl Recent {
     }
 }
 
+/// The last fetch that failed of those that share a lock.
+struct Failed {
+    name: Hash,
+    ended: Instant,
+    why: Error,
+}
+
 /// A store, with what is remembered of it.
 pub struct Store {
     objects: Patient,
     cache: Option<Cache>,
     recent: Mutex<Recent>,
-    fetching: Vec<Mutex<()>>,
+    fetching: Vec<Mutex<Option<Failed>>>,
     is_alone: bool,
 }
 
@@ -106,6 +114,11 @@ impl Store {
     #[must_use]
     pub fn objects(&self) -> &dyn Objects {
         &self.objects
+    }
+
+    /// Waits for the store no longer: what fails from now on has failed.
+    pub fn give_up(&self) {
+        self.objects.give_up();
     }
 
     /// What was asked of the store so far.
@@ -285,9 +298,17 @@ impl Store {
             return Ok(found);
         }
         let at = usize::from(u16::from_le_bytes([name[0], name[1]])) % LOCKS;
-        let _fetching = self.fetching.get(at).map(lock);
+        let begun = Instant::now();
+        let mut fetching = self.fetching.get(at).map(lock);
         if let Some(found) = lock(&self.recent).get(name) {
             return Ok(found);
+        }
+        // Those who waited for the same fetch share its failure: one after the other would wait as long again.
+        if let Some(Some(failed)) = fetching.as_deref()
+            && failed.name == *name
+            && failed.ended > begun
+        {
+            return Err(failed.why.clone());
         }
         if let Some(stored) = self.cache.as_ref().and_then(|cache| cache.get(entry, most)) {
             if let Ok(bytes) = verified(&stored) {
@@ -303,16 +324,21 @@ impl Store {
         {
             return Ok(self.remember(name, bytes));
         }
-        let stored = fetch()?;
-        let (stored, bytes) = match verified(&stored) {
-            Ok(bytes) => (stored, bytes),
-            // A second look: what was damaged on its way is not damaged in the store.
-            Err(_) => {
-                let stored = fetch()?;
-                let bytes = verified(&stored).map_err(|why| Error::damaged(key, why))?;
-                (stored, bytes)
+        let twice = || {
+            let stored = fetch()?;
+            if let Ok(bytes) = verified(&stored) {
+                return Ok((stored, bytes));
             }
+            // A second look: what was damaged on its way is not damaged in the store.
+            let stored = fetch()?;
+            let bytes = verified(&stored).map_err(|why| Error::damaged(key, why))?;
+            Ok((stored, bytes))
         };
+        let (stored, bytes) = twice().inspect_err(|why: &Error| {
+            if let Some(failed) = &mut fetching {
+                **failed = Some(Failed { name: *name, ended: Instant::now(), why: why.clone() });
+            }
+        })?;
         self.cache.iter().for_each(|cache| cache.put(entry, &stored));
         Ok(self.remember(name, bytes))
     }
@@ -321,5 +347,37 @@ impl Store {
         let bytes = Arc::new(bytes);
         lock(&self.recent).put(*name, &bytes);
         bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::objects::{Fault, Memory};
+
+    #[test]
+    fn readers_of_one_object_share_the_failure_to_fetch_it() {
+        let (objects, asked) = (Arc::new(Memory::new()), Arc::new(AtomicUsize::new(0)));
+        let patience = Patience { limit: Duration::ZERO, ..Patience::default() };
+        let store = Store::new(Arc::clone(&objects) as _, patience, None);
+        let name = store.put_contents(Kind::Chunk, b"something").unwrap();
+        let (counter, all) = (Arc::clone(&asked), 8);
+        objects.fail(move |_, _| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            // A store that hangs: everybody has come before it fails.
+            std::thread::sleep(Duration::from_millis(300));
+            Some(Fault::Lost)
+        });
+        std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..all).map(|_| scope.spawn(|| store.chunk(&name))).collect();
+            readers.into_iter().for_each(|reader| assert!(reader.join().unwrap().is_err()));
+        });
+        // One that comes late asks for itself.
+        assert!(asked.load(Ordering::Relaxed) < all / 2, "{asked:?}");
+        objects.heal();
+        assert_eq!(*store.chunk(&name).unwrap(), b"something");
     }
 }

@@ -17,7 +17,7 @@ use platfs_store::{Error, LocalLog, Store, Stored, Volume};
 const SIZE: u64 = 1 << 20;
 
 fn over(objects: &Arc<Memory>) -> Arc<Store> {
-    let patience = Patience { tries: 2, pause: Duration::from_millis(1), limit: Duration::from_secs(5) };
+    let patience = Patience { limit: Duration::from_secs(1), ..Patience::simulated() };
     Arc::new(Store::new(Arc::clone(objects) as Arc<dyn Objects>, patience, None))
 }
 

@@ -201,13 +201,18 @@ impl Mount {
             daemon::detach().map_err(|error| failed(&error))?;
             tuning::group_comes_first();
         }
+        let told = Arc::clone(tree.log());
+        stores::tell_to(Box::new(move |text| told.say(Detail::Complaints, text)));
         unmount_on(stop, Arc::clone(tree.log()), directory.to_owned()).map_err(|error| failed(&error))?;
         let done = session.wait();
+        let ending = channel.ending();
         drop((channel, keeper, prefetch));
+        ending.begin();
         self.end_trace(traced, &tree);
         let closed = close(&tree, &whole);
         drop(shared);
-        closed?;
+        ending.finish(closed.as_ref().map(drop).map_err(ToString::to_string));
+        closed.map_err(|why| Failure::about(&whole, why))?;
         done.map_err(|error| failed(&error))
     }
 
@@ -296,14 +301,20 @@ fn terms(options: &MountOptions, writable: bool) -> Terms {
     }
 }
 
-/// Closes the volume after its unmount.
-fn close(tree: &Tree, whole: &str) -> Result<(), Failure> {
-    let closed = tree.close();
+/// Closes the volume after its unmount, and that of a store below it.
+fn close(tree: &Tree, whole: &str) -> Result<(), String> {
+    let closed = tree.close().map_err(|error| error.to_string());
+    // The store may have all of it although the volume says that something failed.
+    let stored = stores::close_all().map_err(|error| error.to_string());
+    let closed = match (closed, stored) {
+        (Err(first), Err(second)) if first != second => Err(format!("{first}; {second}")),
+        (closed, stored) => closed.and(stored),
+    };
     if let Err(error) = &closed {
         tree.log().complain(format!("{whole} was not closed in order: {error}"));
     }
     tree.log().say(Detail::Lifecycle, format!("{whole} unmounted; {}", tree.summary()));
-    closed.map_err(|error| Failure::about(whole, error))
+    closed
 }
 
 /// Waits for commands that work on the mount.

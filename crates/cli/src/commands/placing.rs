@@ -207,7 +207,7 @@ fn of_mount(name: &OsStr) -> Result<Kept, Failure> {
     let about = |what: String| Failure::about(Shown(name.as_encoded_bytes()), what);
     let path = std::fs::canonicalize(name).map_err(|error| about(error.to_string()))?;
     match door::mounted_on(&path) {
-        Some((kind, _)) if kind == "fuse.plat" => {}
+        Some(mount) if mount.kind == "fuse.plat" => {}
         _ => return Err(about("no mount of plat begins here".into())),
     }
     let mut value = vec![0; 64 << 10];

@@ -41,6 +41,6 @@ impl Sync {
 
 /// The directory that a mount of ours is on, of a place in it.
 fn root(place: &Path) -> Option<&Path> {
-    let (root, kind) = place.ancestors().find_map(|at| Some((at, door::mounted_on(at)?.0)))?;
+    let (root, kind) = place.ancestors().find_map(|at| Some((at, door::mounted_on(at)?.kind)))?;
     (kind == "fuse.plat").then_some(root)
 }

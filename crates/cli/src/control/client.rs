@@ -5,10 +5,11 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::protocol::{GRANT_LEN, Grant, Place, Reply, Request, TICKET};
+use super::protocol::{GRANT_LEN, Grant, Place, Reply, Request, TICKET, Verb, flag};
 use super::seqpacket::Socket;
 use crate::bulk::Done;
 
@@ -89,6 +90,68 @@ impl Found {
     }
 }
 
+/// The end of a mount, as its server will tell it. Nothing in the mount is held meanwhile.
+#[derive(Debug)]
+pub struct Awaited(Socket);
+
+impl Awaited {
+    /// Asks the server of the mount on a directory to tell; by force it waits for no store any more.
+    ///
+    /// # Errors
+    /// No mount of plat, a server that can't be asked, or one that refuses.
+    pub fn of(directory: &Path, by_force: bool) -> io::Result<Self> {
+        let address = Found::itself(directory)?.grant().map_err(explained)?.address;
+        let socket = Socket::connect(&address)?;
+        let flags = if by_force { flag::FORCE } else { 0 };
+        let request = Request { verb: Verb::End, flags, places: Vec::new(), numbers: Vec::new() };
+        socket.send(&request.encode(), &[])?;
+        match heard(&socket, None)? {
+            Some(Reply::Progress(_)) => Ok(Awaited(socket)),
+            Some(Reply::Failed(_, why)) => Err(io::Error::other(why)),
+            _ => Err(io::Error::other("the server of the mount does not say how it ends")),
+        }
+    }
+
+    /// Waits until the server has left the mount; false if it has not after that time.
+    ///
+    /// # Errors
+    /// It went away.
+    pub fn begun(&self, most: Duration) -> io::Result<bool> {
+        match heard(&self.0, Some(most)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Ok(Some(Reply::Progress(_))) => Ok(true),
+            Ok(_) => Err(gone()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits for the end: what the server was not able to store; nothing after that time.
+    ///
+    /// # Errors
+    /// It went away.
+    pub fn ended(&self, most: Option<Duration>) -> io::Result<Option<Result<(), String>>> {
+        match heard(&self.0, most) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Ok(Some(Reply::Finished(..))) => Ok(Some(Ok(()))),
+            Ok(Some(Reply::Failed(_, why))) => Ok(Some(Err(why))),
+            Ok(_) => Err(gone()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The next message of a server; nothing at its end.
+fn heard(socket: &Socket, most: Option<Duration>) -> io::Result<Option<Reply>> {
+    socket.wait_at_most(most)?;
+    let Some((message, _)) = socket.receive()? else { return Ok(None) };
+    let reply = Reply::decode(&message);
+    reply.map(Some).map_err(|malformed| io::Error::new(io::ErrorKind::InvalidData, malformed))
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the server of the mount went away before it was done")
+}
+
 /// Opens a directory, as one is opened to be listed.
 fn open(path: &Path) -> io::Result<File> {
     let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
@@ -119,7 +182,6 @@ pub fn ask(
             shown: found.shown.clone(),
         });
     }
-    let gone = || io::Error::other("the server of the mount went away before it was done");
     let socket = Socket::connect(&address).map_err(|error| {
         io::Error::new(
             error.kind(),

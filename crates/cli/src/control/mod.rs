@@ -9,6 +9,7 @@
 //! Paths never pass: a server resolves no more than one name in a directory.
 
 pub mod client;
+mod ending;
 pub mod protocol;
 mod resizing;
 mod seqpacket;
@@ -17,6 +18,7 @@ mod server;
 mod tickets;
 mod tuning;
 
+pub use ending::Ending;
 pub use served::Served;
 pub use server::Server;
 pub use tickets::Tickets;

@@ -57,6 +57,8 @@ pub enum Verb {
     Tune,
     /// Make the volume larger. Its number: bytes, or 0 for all that the image has.
     Resize,
+    /// Say what became of the volume when the mount has ended.
+    End,
 }
 
 /// Bits that say how.
@@ -224,7 +226,7 @@ impl Grant {
 }
 
 impl Verb {
-    const ALL: [Verb; 10] = [
+    const ALL: [Verb; 11] = [
         Verb::Import,
         Verb::Export,
         Verb::Copy,
@@ -235,6 +237,7 @@ impl Verb {
         Verb::Convert,
         Verb::Tune,
         Verb::Resize,
+        Verb::End,
     ];
 
     fn number(self) -> u32 {
@@ -249,12 +252,17 @@ impl Verb {
             Verb::Convert => 8,
             Verb::Tune => 9,
             Verb::Resize => 10,
+            Verb::End => 11,
         }
     }
 
     /// How many places it has.
     fn places(self) -> usize {
-        if self == Verb::Copy { 2 } else { 1 }
+        match self {
+            Verb::Copy => 2,
+            Verb::End => 0,
+            _ => 1,
+        }
     }
 
     /// How many numbers it has.
@@ -275,7 +283,7 @@ impl Verb {
     /// Whether it changes the volume.
     #[must_use]
     pub fn writes(self) -> bool {
-        !matches!(self, Verb::Export | Verb::Snapshot)
+        !matches!(self, Verb::Export | Verb::Snapshot | Verb::End)
     }
 }
 

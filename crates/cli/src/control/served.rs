@@ -30,6 +30,9 @@ pub trait Served: Send + Sync {
     /// The device, where snapshots of it can be taken.
     fn keeping(&self) -> Option<Arc<Keeping>>;
 
+    /// Waits no longer for what does not answer.
+    fn give_up(&self);
+
     /// Makes everything stable.
     ///
     /// # Errors

@@ -21,6 +21,7 @@ use platfs_image::source::Section;
 use rustix::fs::{AtFlags, StatxFlags, XattrFlags};
 use rustix::io::Errno;
 
+use super::ending::Ending;
 use super::protocol::{Place, Reply, Request, Verb, flag};
 use super::resizing;
 use super::seqpacket::Socket;
@@ -52,6 +53,7 @@ struct Shared {
     device: u64,
     stopping: AtomicBool,
     open: Mutex<Vec<Connection>>,
+    ending: Arc<Ending>,
     number: AtomicU64,
 }
 
@@ -100,12 +102,19 @@ impl Server {
             device,
             stopping: AtomicBool::new(false),
             open: Mutex::default(),
+            ending: Arc::default(),
             number: AtomicU64::new(0),
         });
         let (waiting, with) = (listening.copy()?, Arc::clone(&shared));
         let thread = thread::Builder::new().name("control".into()).spawn(move || accept(&waiting, &with))?;
         shared.tickets.await_at(name.as_bytes());
         Ok(Server { shared, listening, thread: Some(thread) })
+    }
+
+    /// Those who wait for the end of the mount, also after that of the channel.
+    #[must_use]
+    pub fn ending(&self) -> Arc<Ending> {
+        Arc::clone(&self.shared.ending)
     }
 }
 
@@ -168,6 +177,10 @@ fn serve(socket: &Socket, shared: &Shared) {
     let _ = socket.wait_at_most(Some(PATIENCE));
     let done = match socket.receive() {
         Ok(Some((message, files))) => match Request::decode(&message) {
+            Ok(request) if request.verb == Verb::End => match end(socket, shared, &request) {
+                Ok(()) => return,
+                Err(why) => Err(why),
+            },
             Ok(request) => answer(socket, shared, &request, files),
             Err(malformed) => Err(malformed.to_string()),
         },
@@ -176,6 +189,15 @@ fn serve(socket: &Socket, shared: &Shared) {
     };
     let reply = done.unwrap_or_else(|why| Reply::Failed(Done::default(), why));
     let _ = socket.send(&reply.encode(), &[]);
+}
+
+/// Has a program wait for the end of the mount; by force, nothing is waited for any more but that.
+fn end(socket: &Socket, shared: &Shared, request: &Request) -> Result<(), String> {
+    if request.flags & flag::FORCE != 0 {
+        must_be_owner(socket)?;
+        shared.served.give_up();
+    }
+    shared.ending.wait(socket.copy().map_err(|error| error.to_string())?)
 }
 
 /// Does what a request asks, and makes it stable.
@@ -407,7 +429,7 @@ fn work(
             put::put(job, &file()?, target, has(flag::FORCE))?;
             Ok(Vec::new())
         }
-        Verb::Snapshot | Verb::Resize => Err(Halt::Stream("no work on files".into())),
+        Verb::Snapshot | Verb::Resize | Verb::End => Err(Halt::Stream("no work on files".into())),
     }
 }
 

@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 
 /// One line of the table.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Mount {
+pub struct Mount {
     /// The block device, if the file system is on one by itself.
     pub(super) device: Option<u64>,
     pub(super) directory: PathBuf,
     /// The type of file system.
-    pub(super) kind: String,
-    pub(super) source: PathBuf,
+    pub kind: String,
+    /// What is mounted.
+    pub source: PathBuf,
     /// The volume, not only this view of it, is not written.
-    pub(super) read_only: bool,
+    pub read_only: bool,
 }
 
 /// All mounts, the last one on a directory last. Empty where there is no such table.
@@ -24,11 +25,10 @@ pub(super) fn all() -> Vec<Mount> {
     table.split(|byte| *byte == b'\n').filter_map(line).collect()
 }
 
-/// What is mounted on a directory at last: its type and source.
+/// What is mounted on a directory at last.
 #[must_use]
-pub fn mounted_on(directory: &Path) -> Option<(String, PathBuf)> {
-    let last = all().into_iter().rfind(|mount| mount.directory == directory)?;
-    Some((last.kind, last.source))
+pub fn mounted_on(directory: &Path) -> Option<Mount> {
+    all().into_iter().rfind(|mount| mount.directory == directory)
 }
 
 /// `ID PARENT MAJOR:MINOR ROOT DIRECTORY OPTIONS [TAG...] - TYPE SOURCE OPTIONS-OF-THE-VOLUME`

@@ -1,11 +1,14 @@
 //! The words behind `-o`: ext4's names where ext4 has them, the kernel's for all mounts, FUSE's, ours.
 
+use std::time::Duration;
+
 use fuse::{GiveWay, Transport};
 use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind, Placing};
 use platfs::{AccessTimes, DataMode, WriteOrder};
 
 use super::remount;
 use crate::check::before::When;
+use crate::stores;
 
 /// Ways that requests may come, by their names.
 const TRANSPORTS: [(&str, Transport); 3] =
@@ -80,6 +83,8 @@ pub struct MountOptions {
     pub stripe: Option<u32>,
     /// A flush of a volume of a store ends in a log on this host, or in the store; over what the environment says.
     pub flush_locally: Option<bool>,
+    /// How long a store that does not answer is waited for, over what the environment says.
+    pub patience: Option<Duration>,
     /// Written bytes wait in memory for their blocks.
     pub delay: bool,
     /// The kernel may keep what programs write in its pages for a while.
@@ -139,6 +144,7 @@ impl Default for MountOptions {
             placing: Placing::default(),
             stripe: None,
             flush_locally: None,
+            patience: None,
             delay: true,
             writeback: true,
             discard: false,
@@ -403,6 +409,11 @@ impl MountOptions {
             "key" => self.keys.push(value.to_owned()),
             "transport" => self.transport = one_of(&TRANSPORTS, name, value)?,
             "flush" => self.flush_locally = Some(one_of(&FLUSHES, name, value)?),
+            "patience" => {
+                let wrong =
+                    || format!("mount option `{name}` takes a time, such as `90s` or `5m`, not `{value}`");
+                self.patience = Some(stores::time(value).ok_or_else(wrong)?);
+            }
             "giveway" => self.give_way = one_of(&GIVING_WAY, name, value)?,
             "data" => self.data = one_of(&DATA, name, value)?,
             "commit" => {

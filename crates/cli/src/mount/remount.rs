@@ -63,8 +63,8 @@ pub fn remount<'a>(
     words: impl IntoIterator<Item = &'a str>,
 ) -> Result<Option<String>, String> {
     match door::mounted_on(directory) {
-        Some((kind, _)) if kind == "fuse.plat" => {}
-        Some((kind, _)) => return Err(format!("a mount of type {kind}, not of plat")),
+        Some(mount) if mount.kind == "fuse.plat" => {}
+        Some(mount) => return Err(format!("a mount of type {}, not of plat", mount.kind)),
         None => return Err("nothing is mounted here".into()),
     }
     let now = rustix::fs::statvfs(directory).map_err(|error| error.to_string())?.f_flag;

@@ -69,7 +69,7 @@ impl Objects for Recording {
 }
 
 fn over(objects: Arc<dyn Objects>) -> Arc<Store> {
-    let patience = Patience { tries: 2, pause: Duration::from_millis(1), limit: Duration::from_secs(5) };
+    let patience = Patience { limit: Duration::from_secs(1), ..Patience::simulated() };
     Arc::new(Store::new(objects, patience, None))
 }
 

@@ -125,6 +125,17 @@ impl Mounted {
         }
     }
 
+    /// Takes the mount of a server that was killed away: what it had not stored is lost, and that is said.
+    #[allow(dead_code, reason = "not all tests kill")]
+    pub fn take_away(&self) {
+        self.wait_until_dead();
+        let mut umount = Command::new(env!("CARGO_BIN_EXE_plat"));
+        let done = umount.arg("umount").arg(&self.directory).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        let is_told = said.contains("had ended before: what was not synced is lost");
+        assert!(done.status.code() == Some(1) && is_told, "{}: {said}", done.status);
+    }
+
     /// Unmounts; the log.
     pub fn unmount(mut self) -> Vec<String> {
         unmount_with(tool::command("fusermount3").arg("-u").arg(&self.directory));

@@ -1,11 +1,15 @@
-//! Patience with a store: requests are tried again, within limits, and what was asked of the store is counted.
+//! Patience with a store: requests are tried again until a time is over, and what was asked of the store is counted.
 //!
-//! Owns: what an answer means after an earlier try may have taken effect. A conditional write that is refused is read
-//! back: if the object holds our bytes, it was ours. So no two programs ever write the same bytes conditionally: each
-//! such object has a random number in it.
+//! Owns: what is worth another try, how long an outage is waited out, and what an answer means after an earlier try may
+//! have taken effect. A conditional write that is refused is read back: if the object holds our bytes, it was ours; if
+//! nothing there explains the refusal, it is tried again. So no two programs ever write the same bytes conditionally:
+//! each such object has a random number in it.
+//!
+//! An outage is one for all requests: after it has lasted for the whole patience, each further request is tried once.
+//! What the store has allowed before and refuses now is waited for, too: credentials expire and are renewed.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Listed, Object, Objects, Version};
@@ -14,19 +18,37 @@ use crate::error::{Error, Result};
 /// How long a store is waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// Tries of one request.
-    pub tries: u32,
-    /// The pause after the first; each is twice as long as the last.
+    /// The pause after the first try, about; each is twice as long as the last.
     pub pause: Duration,
-    /// No further try begins after this.
+    /// How long a request is tried, and how long an outage is waited out.
     pub limit: Duration,
+    /// Hears of an outage that lasts, and of its end.
+    pub tell: Option<fn(&str)>,
+    /// Nobody sleeps, and the pauses are the only time that passes: for tests and models.
+    pub is_simulated: bool,
+}
+
+impl Patience {
+    /// As by default, in simulated time.
+    #[must_use]
+    pub fn simulated() -> Self {
+        Patience { is_simulated: true, ..Self::default() }
+    }
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Patience { tries: 6, pause: Duration::from_millis(50), limit: Duration::from_secs(60) }
+        let (pause, limit) = (Duration::from_millis(50), Duration::from_secs(300));
+        Patience { pause, limit, tell: None, is_simulated: false }
     }
 }
+
+/// The longest pause, unless the store asks for a longer one.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// An outage that lasts so long is told.
+const TOLD_AFTER: Duration = Duration::from_secs(3);
+/// A failure so long after the one before begins another outage: nobody knows what was between.
+const APART: Duration = Duration::from_secs(60);
 
 /// What was asked of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -49,11 +71,43 @@ struct Counters {
     bytes_out: AtomicU64,
 }
 
+/// What is asked of a store, as its permissions tell requests apart.
+#[derive(Clone, Copy)]
+enum Asked {
+    Read = 1,
+    Write = 2,
+    List = 4,
+    Remove = 8,
+}
+
+/// A store that does not answer, by the clock of its [`Patient`].
+#[derive(Clone, Copy)]
+struct Outage {
+    since: Duration,
+    last: Duration,
+    is_told: bool,
+}
+
+/// What the requests of one store share.
+#[derive(Default)]
+struct Line {
+    outage: Option<Outage>,
+    /// Nothing is waited for any more.
+    given_up: bool,
+}
+
 /// A store that is asked again where it does not answer.
 pub struct Patient {
     inner: Arc<dyn Objects>,
     patience: Patience,
     counters: Counters,
+    line: Mutex<Line>,
+    news: Condvar,
+    /// What the store has allowed: bits of [`Asked`].
+    allowed: AtomicU8,
+    begun: Instant,
+    /// Nanoseconds of all pauses, where time is simulated.
+    paused: AtomicU64,
 }
 
 /// Most bytes of what is written conditionally.
@@ -62,7 +116,16 @@ const READ_BACK: u64 = 64 << 20;
 impl Patient {
     /// Puts patience before a store.
     pub fn new(inner: Arc<dyn Objects>, patience: Patience) -> Self {
-        Patient { inner, patience, counters: Counters::default() }
+        Patient {
+            inner,
+            patience,
+            counters: Counters::default(),
+            line: Mutex::default(),
+            news: Condvar::new(),
+            allowed: AtomicU8::new(0),
+            begun: Instant::now(),
+            paused: AtomicU64::new(0),
+        }
     }
 
     /// What was asked of the store so far.
@@ -78,82 +141,178 @@ impl Patient {
         }
     }
 
-    fn tried<T>(&self, counter: &AtomicU64, mut work: impl FnMut(u32) -> Result<T>) -> Result<T> {
-        let begun = Instant::now();
-        let mut pause = self.patience.pause;
-        for number in 0.. {
+    /// Waits for nothing any more: what fails from now on has failed.
+    pub fn give_up(&self) {
+        self.line().given_up = true;
+        self.news.notify_all();
+    }
+
+    /// The time since the beginning.
+    fn now(&self) -> Duration {
+        match self.patience.is_simulated {
+            true => Duration::from_nanos(self.paused.load(Ordering::Relaxed)),
+            false => self.begun.elapsed(),
+        }
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tried<T>(&self, asked: Asked, counter: &AtomicU64, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+        let (begun, mut pause) = (self.now(), self.patience.pause);
+        for tries in 1_u32.. {
             counter.fetch_add(1, Ordering::Relaxed);
-            match work(number) {
-                Err(error) if error.is_passing() => {
-                    let is_last = number.saturating_add(1) >= self.patience.tries;
-                    if is_last || begun.elapsed() + pause > self.patience.limit {
-                        return Err(error);
-                    }
+            let failure = match work() {
+                Ok(done) => {
+                    self.allowed.fetch_or(asked as u8, Ordering::Relaxed);
+                    self.answered();
+                    return Ok(done);
                 }
-                done => return done,
+                Err(error) if self.may_pass(asked, &error) => error,
+                Err(error) => {
+                    self.answered();
+                    return Err(error);
+                }
+            };
+            if !self.waited(begun, pause, &failure) {
+                return Err(tired(failure, tries, self.now().saturating_sub(begun)));
             }
-            std::thread::sleep(pause);
-            pause = pause.saturating_mul(2).min(Duration::from_secs(5));
+            pause = pause.saturating_mul(2).min(PAUSE_MAX);
         }
         Err(Error::Unavailable("no try was made".into()))
     }
 
-    fn read<T>(&self, len: impl Fn(&T) -> usize, mut work: impl FnMut() -> Result<T>) -> Result<T> {
-        let done = self.tried(&self.counters.reads, |_| work())?;
+    /// Whether the same request may succeed later.
+    fn may_pass(&self, asked: Asked, error: &Error) -> bool {
+        let was_allowed = || self.allowed.load(Ordering::Relaxed) & asked as u8 != 0;
+        error.is_passing() || matches!(error, Error::Refused(_)) && was_allowed()
+    }
+
+    /// The store has answered.
+    fn answered(&self) {
+        let Some(outage) = self.line().outage.take() else { return };
+        if let Some(tell) = self.patience.tell.filter(|_| outage.is_told) {
+            let lasted = self.now().saturating_sub(outage.since);
+            tell(&format!("the store answers again, after {} seconds", lasted.as_secs()));
+        }
+    }
+
+    /// Waits before another try; false if there is none any more.
+    fn waited(&self, begun: Duration, pause: Duration, failure: &Error) -> bool {
+        let now = self.now();
+        let mut line = self.line();
+        let fresh = Outage { since: begun, last: now, is_told: false };
+        let mut outage = line.outage.filter(|outage| now.saturating_sub(outage.last) < APART).unwrap_or(fresh);
+        outage.last = now;
+        let lasts = now.saturating_sub(outage.since);
+        let left = self.patience.limit.saturating_sub(lasts.max(now.saturating_sub(begun)));
+        let is_news = !outage.is_told && lasts >= TOLD_AFTER && !left.is_zero();
+        outage.is_told |= is_news;
+        line.outage = Some(outage);
+        if line.given_up || left.is_zero() {
+            return false;
+        }
+        let pause = match failure {
+            Error::Busy { after, .. } => jittered(pause).max(*after),
+            _ => jittered(pause),
+        };
+        if let Some(tell) = self.patience.tell.filter(|_| is_news) {
+            tell(&format!("{failure}; it is tried again for {} seconds more", left.as_secs()));
+        }
+        if self.patience.is_simulated {
+            let nanoseconds = u64::try_from(pause.min(left).as_nanos()).unwrap_or(u64::MAX);
+            self.paused.fetch_add(nanoseconds.max(1), Ordering::Relaxed);
+            return true;
+        }
+        // The end of the patience is a try, too.
+        let waited = self.news.wait_timeout_while(line, pause.min(left), |line| !line.given_up);
+        !waited.unwrap_or_else(PoisonError::into_inner).0.given_up
+    }
+
+    fn read<T>(&self, asked: Asked, len: impl Fn(&T) -> usize, work: impl FnMut() -> Result<T>) -> Result<T> {
+        let done = self.tried(asked, &self.counters.reads, work)?;
         self.counters.bytes_in.fetch_add(len(&done) as u64, Ordering::Relaxed);
         Ok(done)
     }
 
-    fn write<T>(&self, bytes: &[u8], work: impl FnMut(u32) -> Result<T>) -> Result<T> {
-        let done = self.tried(&self.counters.writes, work)?;
+    fn write<T>(&self, asked: Asked, bytes: &[u8], work: impl FnMut() -> Result<T>) -> Result<T> {
+        let done = self.tried(asked, &self.counters.writes, work)?;
         self.counters.bytes_out.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(done)
     }
 
-    /// Whether a refused write was an earlier try of ours.
-    fn ours(&self, key: &str, bytes: &[u8], refusal: Error) -> Result<Version> {
+    /// Whether a refused write was an earlier try of ours. A refusal that nothing in the store explains was none: stores
+    /// refuse a conditional write also while another is under way. `before` is the version that was to be replaced.
+    fn ours(&self, key: &str, bytes: &[u8], before: Option<&Version>, refusal: Error) -> Result<Version> {
         match self.inner.get(key, READ_BACK) {
             Ok(object) if object.bytes == bytes => Ok(object.version),
-            Err(error) if error.is_passing() => Err(error),
-            _ => Err(refusal),
+            Ok(object) if before != Some(&object.version) => Err(refusal),
+            Err(Error::Missing(_)) if before.is_some() => Err(refusal),
+            Ok(_) | Err(Error::Missing(_)) => {
+                Err(Error::Unavailable(format!("{refusal}, it says, and a look at it shows nothing of that")))
+            }
+            Err(error) => Err(error),
         }
+    }
+}
+
+/// Between a half and all of a pause: those who wait for the same store don't come back together.
+fn jittered(pause: Duration) -> Duration {
+    let half = pause / 2;
+    let parts = u32::try_from(crate::random::number() % 1024).unwrap_or(0);
+    half + half * parts / 1024
+}
+
+/// The failure of the last try, with what was done about it.
+fn tired(failure: Error, tries: u32, time: Duration) -> Error {
+    let words = |why: &str| match tries {
+        1 => why.to_owned(),
+        _ => format!("{why} (tried {tries} times in {} seconds)", time.as_secs()),
+    };
+    match failure {
+        Error::Unavailable(why) => Error::Unavailable(words(&why)),
+        Error::Busy { why, after } => Error::Busy { why: words(&why), after },
+        Error::Refused(why) => Error::Refused(words(&why)),
+        other => other,
     }
 }
 
 impl Objects for Patient {
     fn get(&self, key: &str, most: u64) -> Result<Object> {
-        self.read(|object: &Object| object.bytes.len(), || self.inner.get(key, most))
+        self.read(Asked::Read, |object: &Object| object.bytes.len(), || self.inner.get(key, most))
     }
 
     fn range(&self, key: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
-        self.read(Vec::len, || self.inner.range(key, offset, len))
+        self.read(Asked::Read, Vec::len, || self.inner.range(key, offset, len))
     }
 
     fn put(&self, key: &str, bytes: &[u8]) -> Result<()> {
-        self.write(bytes, |_| self.inner.put(key, bytes))
+        self.write(Asked::Write, bytes, || self.inner.put(key, bytes))
     }
 
     fn create(&self, key: &str, bytes: &[u8]) -> Result<Version> {
-        self.write(bytes, |_| match self.inner.create(key, bytes) {
-            Err(refusal @ Error::Exists(_)) => self.ours(key, bytes, refusal),
+        self.write(Asked::Write, bytes, || match self.inner.create(key, bytes) {
+            Err(refusal @ Error::Exists(_)) => self.ours(key, bytes, None, refusal),
             done => done,
         })
     }
 
     fn replace(&self, key: &str, bytes: &[u8], version: &Version) -> Result<Version> {
-        self.write(bytes, |_| match self.inner.replace(key, bytes, version) {
-            Err(refusal @ Error::Conflict(_)) => self.ours(key, bytes, refusal),
+        self.write(Asked::Write, bytes, || match self.inner.replace(key, bytes, version) {
+            Err(refusal @ Error::Conflict(_)) => self.ours(key, bytes, Some(version), refusal),
             done => done,
         })
     }
 
     fn head(&self, key: &str) -> Result<Option<Listed>> {
-        self.read(|_| 0, || self.inner.head(key))
+        self.read(Asked::Read, |_| 0, || self.inner.head(key))
     }
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
         // What was handed over once is not handed over again.
         let found = self.read(
+            Asked::List,
             |_| 0,
             || {
                 let mut found = Vec::new();
@@ -168,14 +327,17 @@ impl Objects for Patient {
     }
 
     fn names(&self, prefix: &str) -> Result<Vec<String>> {
-        self.read(|_| 0, || self.inner.names(prefix))
+        self.read(Asked::List, |_| 0, || self.inner.names(prefix))
     }
 
     fn remove(&self, key: &str) -> Result<()> {
-        self.write(&[], |_| self.inner.remove(key))
+        self.write(Asked::Remove, &[], || self.inner.remove(key))
     }
 
     fn lingers(&self) -> Duration {
         self.inner.lingers()
     }
 }
+
+#[cfg(test)]
+mod tests;

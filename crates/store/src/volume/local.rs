@@ -192,6 +192,12 @@ impl Local {
         Ok(())
     }
 
+    /// What the store does not have, and where it is.
+    pub(super) fn kept(&self) -> String {
+        let (waiting, place) = (self.tail().waiting, self.log.directory().display());
+        format!("{waiting} bytes are kept in {place}, from where the next opening on this host sends them")
+    }
+
     /// Removes all that the store has.
     pub(super) fn empty(&self) {
         let mut tail = self.tail();

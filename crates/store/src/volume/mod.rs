@@ -336,7 +336,28 @@ impl Volume {
         self.core.local.iter().for_each(Local::end);
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
         sender.into_iter().for_each(|thread| drop(thread.join()));
-        done
+        done.map_err(|why| self.unclosed(why))
+    }
+
+    /// A failure to close, with what the store does not have.
+    fn unclosed(&self, why: Error) -> Error {
+        if matches!(why, Error::Fenced(_) | Error::Invalid(_)) {
+            return why;
+        }
+        let what = match &self.core.local {
+            Some(local) => local.kept(),
+            None => {
+                let unsent = self.core.head().unsent.as_ref().map_or(0, |unsent| unsent.batch.data_len());
+                let lost = unsent + self.core.state().batch.data_len();
+                match lost {
+                    0 => "what was written is stored, but nobody is told that the volume is free".to_owned(),
+                    _ => {
+                        format!("{lost} bytes that were written since its last sync are not stored, and lost")
+                    }
+                }
+            }
+        };
+        Error::Unclosed { why: Box::new(why), what }
     }
 
     /// Leaves the volume as a process does that is killed: what is in memory is lost, and nothing more is sent.

@@ -18,7 +18,7 @@ use platfs_store::{Error, Push, Store, Stored, Volume, compact, push};
 const SIZE: u64 = 3 << 20;
 
 fn patience() -> Patience {
-    Patience { tries: 3, pause: Duration::from_millis(1), limit: Duration::from_secs(5) }
+    Patience { limit: Duration::from_secs(1), ..Patience::simulated() }
 }
 
 fn over(objects: &Arc<Memory>) -> Arc<Store> {

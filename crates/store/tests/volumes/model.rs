@@ -78,7 +78,7 @@ impl World {
         };
         let mut hooked = Hooked::new(&self.objects, fate);
         hooked.late = Arc::clone(&self.late);
-        let patience = Patience { tries: 6, pause: Duration::ZERO, limit: Duration::from_secs(60) };
+        let patience = Patience { limit: Duration::from_secs(20), ..Patience::simulated() };
         Arc::new(Store::new(Arc::new(hooked), patience, None).one_at_a_time())
     }
 

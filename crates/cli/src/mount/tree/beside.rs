@@ -134,6 +134,10 @@ impl Served for Tree {
         self.keeping.get().cloned()
     }
 
+    fn give_up(&self) {
+        crate::stores::give_up();
+    }
+
     fn settle(&self) -> Result<(), Error> {
         if !Tree::is_writable(self) {
             return Ok(());

@@ -1,0 +1,52 @@
+//! Those who wait for the end of a mount, and what they hear of it.
+//!
+//! Owns: the connections that outlive the channel, since a volume is closed after its last request. Excludes the closing.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::protocol::Reply;
+use super::seqpacket::Socket;
+use crate::bulk::Done;
+
+/// Programs that wait at most.
+const WAITING: usize = 64;
+
+/// The programs that wait for the end of a mount.
+#[derive(Default)]
+pub struct Ending(Mutex<Vec<Socket>>);
+
+impl Ending {
+    fn waiting(&self) -> MutexGuard<'_, Vec<Socket>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a program hear of the end; it learns now that it will.
+    pub(super) fn wait(&self, socket: Socket) -> Result<(), String> {
+        let mut waiting = self.waiting();
+        if waiting.len() >= WAITING {
+            waiting.retain(|other| !other.is_called_off());
+        }
+        if waiting.len() >= WAITING {
+            return Err(format!("{WAITING} programs wait for the end of this mount already"));
+        }
+        socket.try_send(&Reply::Progress(Done::default()).encode());
+        waiting.push(socket);
+        Ok(())
+    }
+
+    /// Says that the mount is gone, and the volume is being closed.
+    pub fn begin(&self) {
+        let message = Reply::Progress(Done::default()).encode();
+        self.waiting().iter().for_each(|socket| socket.try_send(&message));
+    }
+
+    /// Says what became of the volume.
+    pub fn finish(&self, ended: Result<(), String>) {
+        let reply = match ended {
+            Ok(()) => Reply::Finished(Done::default(), Vec::new()),
+            Err(why) => Reply::Failed(Done::default(), why),
+        };
+        let message = reply.encode();
+        self.waiting().drain(..).for_each(|socket| socket.try_send(&message));
+    }
+}
