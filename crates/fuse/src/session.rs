@@ -14,7 +14,8 @@ use crate::{by_device, by_ring};
 /// A file system that is mounted and being served.
 pub struct Session {
     directory: PathBuf,
-    serving: Serving,
+    /// Until it is waited for.
+    serving: Option<Serving>,
     notifier: Arc<Notifier>,
 }
 
@@ -34,7 +35,9 @@ impl Session {
             Ok((serving?, Arc::new(Notifier::new(copy))))
         });
         match serving {
-            Ok((serving, notifier)) => Ok(Session { directory: directory.to_owned(), serving, notifier }),
+            Ok((serving, notifier)) => {
+                Ok(Session { directory: directory.to_owned(), serving: Some(serving), notifier })
+            }
             Err(error) => {
                 // That it can't be served is the news; if it can't be unmounted either, the end of
                 // this process leaves it dead.
@@ -59,26 +62,35 @@ impl Session {
     /// How requests come; never `Auto`.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.serving.transport
+        self.serving.as_ref().map_or(Transport::Device, |serving| serving.transport)
     }
 
     /// The threads that serve, and what the scheduler does with them.
     #[must_use]
     pub fn scheduling(&self) -> Scheduling {
-        self.serving.scheduling.clone()
+        self.serving.as_ref().map_or_else(Scheduling::default, |serving| serving.scheduling.clone())
     }
 
     /// The way to what files without names still hold.
     #[must_use]
     pub fn catch_up(&self) -> CatchUp {
-        self.serving.catch_up.clone()
+        self.serving.as_ref().map_or_else(CatchUp::default, |serving| serving.catch_up.clone())
     }
 
     /// Serves until the file system is unmounted, by whomever.
     ///
     /// # Errors
     /// The connection to the kernel broke.
-    pub fn wait(self) -> io::Result<()> {
-        self.serving.wait()
+    pub fn wait(mut self) -> io::Result<()> {
+        self.serving.take().map_or(Ok(()), Serving::wait)
+    }
+}
+
+impl Drop for Session {
+    /// A session that nobody waits for did not come about: it leaves no mount behind that would be dead.
+    fn drop(&mut self) {
+        if self.serving.is_some() {
+            let _ = attach::unmount(&self.directory, true);
+        }
     }
 }

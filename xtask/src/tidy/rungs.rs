@@ -209,7 +209,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             door
             free_runs image keys usage
             stores stores_left_out
-            console nbd owner signals size text
+            console memory nbd owner signals size text
         ",
         knots: &[],
         long_lists: 4,

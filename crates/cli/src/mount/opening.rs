@@ -16,6 +16,7 @@ use crate::console::Failure;
 use crate::door::{self, Shared};
 use crate::image::{self, ImageError};
 use crate::keys;
+use crate::memory;
 use crate::reading::OpenImage;
 use crate::stores;
 use platfs_image::clock;
@@ -51,6 +52,12 @@ pub fn open(name: &OsStr, options: &MountOptions) -> Result<Opened, Failure> {
             return Err(Failure::about(shown, "mount option `flush` is for volumes of stores"));
         }
         stores::flush_locally(is_local);
+    }
+    if let Some(limit) = options.patience {
+        if !stores::is_meant(name) {
+            return Err(Failure::about(shown, "mount option `patience` is for volumes of stores"));
+        }
+        stores::wait_at_most(limit);
     }
     if !options.read_only && keys.is_empty() {
         match open_to_write(name, options) {
@@ -94,7 +101,7 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<(Volume, Arc<Ke
     let shown = image::shown(name).to_string();
     before::sound(options.check, &device, &shown, now).map_err(NotWritten::Else)?;
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
-    let delay = if options.delay { OpenOptions::suggested_delay(memory()) } else { 0 };
+    let delay = if options.delay { delay(memory::of_machine().unwrap_or(0), memory::limit()) } else { 0 };
     let mut how = OpenOptions::new().write(true).now(now).seed(seed).ordering(order(&*device, options));
     // The kernel sends no request when a file is closed, since opening one needs none.
     how = how.expect_closes(false).delay(delay).discard(options.discard).data(options.data);
@@ -128,10 +135,11 @@ fn order(device: &dyn Device, options: &MountOptions) -> WriteOrder {
     options.ordering
 }
 
-/// Bytes of memory of this machine.
-fn memory() -> u64 {
-    let known = rustix::system::sysinfo();
-    known.totalram.saturating_mul(u64::from(known.mem_unit))
+/// Bytes that may wait in memory. Where the memory of this process is limited a sixteenth of that: what it needs otherwise
+/// does not shrink with it.
+fn delay(machine: u64, limit: Option<u64>) -> u64 {
+    let suggested = OpenOptions::suggested_delay(machine);
+    limit.map_or(suggested, |limit| suggested.min(limit / 16))
 }
 
 /// A failure to open, with the remedy if it is the journal's.

@@ -103,16 +103,29 @@ fn most_held_by(vmstat: &str) -> Option<u64> {
 /// The kernel's switch for requests over io_uring.
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// What makes this mount faster and is not done, if the transport was left open.
+/// What makes this mount faster and is not done, or why the transport is not the one that was asked for.
 #[must_use]
 pub fn advice(wanted: Transport, used: Transport) -> Option<String> {
-    advice_for(wanted, used, &fs::read_to_string(SWITCH).ok()?)
+    advice_for(wanted, used, &fs::read_to_string(SWITCH).unwrap_or_default())
 }
 
 fn advice_for(wanted: Transport, used: Transport, switch: &str) -> Option<String> {
-    let is_off = wanted == Transport::Auto && used == Transport::Device && switch.trim() == "N";
-    is_off
-        .then(|| format!("small files are faster over io_uring, which is off: as root, `echo Y > {SWITCH}`"))
+    let is_off = switch.trim() == "N";
+    match (wanted, used) {
+        (Transport::Auto, Transport::Device) if is_off => {
+            Some(format!("small files are faster over io_uring, which is off: as root, `echo Y > {SWITCH}`"))
+        }
+        (Transport::Ring, Transport::Device) => {
+            let reason = match (is_off, switch.is_empty()) {
+                (true, _) => format!("it is off: as root, `echo Y > {SWITCH}`"),
+                (_, true) => "this kernel does not have it for FUSE (Linux 6.14)".to_owned(),
+                _ => "this process may not have its descriptors or its memory (`ulimit -n`, `ulimit -l`)"
+                    .to_owned(),
+            };
+            Some(format!("`transport=uring` can't be had, /dev/fuse is used: {reason}"))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -132,7 +145,13 @@ mod tests {
     fn io_uring_is_recommended_where_only_its_switch_is_off() {
         let advice = advice_for(Transport::Auto, Transport::Device, "N\n").unwrap();
         assert!(advice.contains("echo Y > /sys/module/fuse/parameters/enable_uring"), "{advice}");
+        for (switch, words) in [("N\n", "it is off"), ("", "Linux 6.14"), ("Y\n", "ulimit -n")] {
+            let said = advice_for(Transport::Ring, Transport::Device, switch).unwrap();
+            assert!(said.contains(words) && said.contains("/dev/fuse is used"), "{said}");
+        }
         for (wanted, used, switch) in [
+            (Transport::Auto, Transport::Device, ""),
+            (Transport::Ring, Transport::Ring, "Y\n"),
             (Transport::Auto, Transport::Ring, "N\n"),
             (Transport::Auto, Transport::Device, "Y\n"),
             (Transport::Device, Transport::Device, "N\n"),

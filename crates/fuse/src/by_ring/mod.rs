@@ -48,6 +48,17 @@ const OPERATION_AT: usize = 128;
 const COMMIT_AT: usize = 264;
 const PAYLOAD_LEN_AT: usize = 272;
 
+/// Descriptors of a thread: its ring, and two by which the scheduler is watched.
+const DESCRIPTORS: u64 = 3;
+/// Descriptors that everything else of a server needs.
+const OTHERS: u64 = 64;
+
+/// Whether this process may have the descriptors of so many threads at rings.
+fn may_have(threads: usize) -> bool {
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    most.is_none_or(|most| most >= OTHERS + DESCRIPTORS * threads as u64)
+}
+
 /// For each thread the queues of its slots. Each queue has at least one slot, and where few threads can do that two:
 /// one can then wait for what the other serves.
 fn plan(queues: u16, threads: usize) -> Vec<Vec<u16>> {
@@ -98,6 +109,7 @@ pub(crate) fn serve(
     let threads = options.threads.max(1);
     let queues = if offered.offer.has_rings() { processors::possible().unwrap_or(0) } else { 0 };
     let plan = if queues > 0 { plan(queues, threads) } else { Vec::new() };
+    let plan = if may_have(plan.len()) { plan } else { Vec::new() };
     let dispatcher = Dispatcher::new(service, Gatherer::new(&device, may_wait(&plan, threads)));
     let mut serving = Serving::new();
     let mut rings = Vec::new();
@@ -108,7 +120,12 @@ pub(crate) fn serve(
         // Where a ring can't be made, the device alone is used.
         let watched = Arc::new(Watched::new(serving.scheduling.clone()));
         let parts = (&beside, &watched);
-        rings = waiting(&mut serving, parts, plan, largest).unwrap_or_default();
+        let made = waiting(&mut serving, parts, plan, largest);
+        rings = made.unwrap_or_else(|_| {
+            // The threads end, and give back what they hold.
+            let _ = std::mem::replace(&mut serving, Serving::new()).wait();
+            Vec::new()
+        });
         if !rings.is_empty() && options.give_way != GiveWay::Never {
             giving_way::start(&mut serving, watched, options.give_way)?;
         }

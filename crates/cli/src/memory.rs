@@ -1,0 +1,87 @@
+//! How much memory this process may use: the machine's, or less where a limit is set.
+//!
+//! Owns: the limits of control groups (of both versions, along the whole path) and of the address space. Excludes what the
+//! memory is used for.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Resource, getrlimit};
+
+/// Where control groups are mounted.
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// Bytes of memory of this machine, as Linux reports it.
+#[must_use]
+pub fn of_machine() -> Option<u64> {
+    total(&fs::read_to_string("/proc/meminfo").unwrap_or_default())
+}
+
+/// Bytes that a limit leaves to this process, if there is one below what the machine has.
+#[must_use]
+pub fn limit() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let of_groups = places(&text, Path::new(GROUPS)).into_iter().filter_map(|file| {
+        // `max` is none.
+        fs::read_to_string(file).ok()?.trim().parse::<u64>().ok()
+    });
+    let least = of_groups.chain(getrlimit(Resource::As).current).min()?;
+    (of_machine().is_none_or(|machine| least < machine)).then_some(least)
+}
+
+fn total(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The files that may limit the memory of a process, by what `/proc/self/cgroup` says: those of its group and of all above
+/// it. A group that is seen from inside a container is named as outside; there only the root is found.
+fn places(text: &str, groups: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let (roots, file): (&[&str], _) = match controllers {
+            "" => (&["", "unified"], "memory.max"),
+            _ if controllers.split(',').any(|word| word == "memory") => {
+                (&["memory", "cpu,memory"], "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        for root in roots {
+            let root = groups.join(root);
+            let own = root.join(path.trim_start_matches('/'));
+            let above = own.ancestors().take_while(|place| place.starts_with(&root));
+            found.extend(above.map(|place| place.join(file)));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_where_it_is_known() {
+        assert_eq!(total("MemFree: 1 kB\nMemTotal:       24645900 kB\n"), Some(24_645_900 << 10));
+        assert_eq!((total(""), total("MemTotal: much kB")), (None, None));
+        assert!(of_machine().is_some());
+    }
+
+    #[test]
+    fn all_groups_above_a_process_limit_it() {
+        let found = places("9:name=systemd:/\n4:memory:/a/b\n0::/c\nodd\n", Path::new("/g"));
+        let found: Vec<&str> = found.iter().map(|path| path.to_str().unwrap()).collect();
+        assert_eq!(
+            found[..3],
+            [
+                "/g/memory/a/b/memory.limit_in_bytes",
+                "/g/memory/a/memory.limit_in_bytes",
+                "/g/memory/memory.limit_in_bytes"
+            ]
+        );
+        assert!(found.contains(&"/g/c/memory.max") && found.contains(&"/g/memory.max"), "{found:?}");
+        assert!(found.contains(&"/g/unified/c/memory.max"), "{found:?}");
+    }
+}
