@@ -203,7 +203,8 @@ impl Patient {
         let now = self.now();
         let mut line = self.line();
         let fresh = Outage { since: begun, last: now, is_told: false };
-        let mut outage = line.outage.filter(|outage| now.saturating_sub(outage.last) < APART).unwrap_or(fresh);
+        let mut outage =
+            line.outage.filter(|outage| now.saturating_sub(outage.last) < APART).unwrap_or(fresh);
         outage.last = now;
         let lasts = now.saturating_sub(outage.since);
         let left = self.patience.limit.saturating_sub(lasts.max(now.saturating_sub(begun)));
