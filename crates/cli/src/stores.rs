@@ -64,7 +64,7 @@ pub fn store(address: &Address) -> Result<Arc<Store>> {
     let objects = address.objects();
     held.into_iter().for_each(StopSignals::release);
     let patience = Patience { limit: patience()?, tell: Some(tell), ..Patience::default() };
-    let store = Arc::new(Store::new(objects?, patience, cache(address)?));
+    let store = Arc::new(Store::new(objects?, patience, cache(address)?).at(address.place()));
     let mut known = STORES.lock().unwrap_or_else(PoisonError::into_inner);
     known.retain(|other| other.strong_count() > 0);
     known.push(Arc::downgrade(&store));
@@ -188,9 +188,7 @@ fn local_log(address: &Address) -> Result<Option<LocalLog>> {
         Some(set) if !set.is_empty() => Some(PathBuf::from(set)),
         _ => own_directory("XDG_STATE_HOME", ".local/state"),
     };
-    // Stores of the same address behind two servers are two.
-    let server = std::env::var("AWS_ENDPOINT").unwrap_or_default();
-    let name = platfs_store::id_of(&format!("{server} {}#{}", address.url, address.volume()?));
+    let name = platfs_store::id_of(&format!("{}#{}", address.place(), address.volume()?));
     let name = platfs_store::format::hex(&name);
     let most = size("PLAT_STORE_LOG_SIZE", LOG_SIZE)?;
     // It is used after a mount has left its working directory.

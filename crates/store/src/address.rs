@@ -8,6 +8,12 @@ use crate::objects::{Files, Objects};
 
 /// Schemes that mean a store.
 const SCHEMES: [&str; 4] = ["file", "s3", "gs", "az"];
+/// What in the environment says which server a scheme means.
+const SERVERS: [(&str, &[&str]); 3] = [
+    ("s3", &["AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"]),
+    ("gs", &["GOOGLE_BASE_URL"]),
+    ("az", &["AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"]),
+];
 /// Most bytes of a name, and of a snapshot's.
 const NAME_MAX: usize = 200;
 
@@ -51,6 +57,23 @@ impl Address {
     pub fn volume(&self) -> Result<&str> {
         let missing = || Error::Invalid("names no volume: the address of one ends with `#NAME`".into());
         self.name.as_deref().ok_or_else(missing)
+    }
+
+    /// What tells the store from all others: its address, and the servers that the environment names, since two servers can
+    /// have the same bucket.
+    #[must_use]
+    pub fn place(&self) -> String {
+        self.place_by(&|name| std::env::var(name).ok())
+    }
+
+    fn place_by(&self, environment: &dyn Fn(&str) -> Option<String>) -> String {
+        let scheme = self.url.split(':').next().unwrap_or_default();
+        let names = SERVERS.iter().find(|(known, _)| *known == scheme).map_or(&[][..], |(_, names)| names);
+        let mut servers: Vec<String> = names.iter().filter_map(|name| environment(name)).collect();
+        servers.iter_mut().for_each(|server| server.truncate(server.trim_end_matches('/').len()));
+        servers.retain(|server| !server.is_empty());
+        servers.dedup();
+        format!("{} {}", servers.join(" "), self.url.trim_end_matches('/'))
     }
 
     /// Whether the store is on this host.
@@ -116,6 +139,15 @@ mod tests {
         {
             assert!(Address::parse(wrong).is_err(), "{wrong}");
         }
+        let place = |set: &'static [(&str, &str)], url: &str| {
+            let found = |name: &str| Some(set.iter().find(|(known, _)| *known == name)?.1.to_owned());
+            Address::parse(url).unwrap().place_by(&found)
+        };
+        let one = place(&[("AWS_ENDPOINT", "http://one:1/")], "s3://b/p#a");
+        assert_eq!(one, "http://one:1 s3://b/p");
+        assert_eq!(place(&[("AWS_ENDPOINT_URL", "http://one:1")], "s3://b/p/#b"), one);
+        assert_ne!(place(&[("AWS_ENDPOINT_URL", "http://two:1")], "s3://b/p#a"), one);
+        assert_eq!(place(&[("AWS_ENDPOINT", "http://one:1/")], "file:///p"), " file:///p");
         assert!(Address::parse("file://x#a").unwrap().objects().is_err());
         assert!(!is_address(b"file.img") && !is_address(b"s3:/x") && is_address(b"gs://x"));
     }

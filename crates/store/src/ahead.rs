@@ -64,7 +64,7 @@ impl Ahead {
         if self.shared.reader.at_once(THREADS) == 1 {
             return;
         }
-        let is_missing = |one: &Wanted| !self.shared.reader.is_at_hand(&one.0);
+        let is_missing = |one: &Wanted| !self.shared.reader.is_at_hand(one);
         let wanted: Vec<Wanted> = wanted.into_iter().filter(is_missing).collect();
         if wanted.is_empty() {
             return;

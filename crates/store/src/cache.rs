@@ -6,13 +6,14 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 
 /// An entry that was read is marked as used if it was not in this time.
 const MARK_AFTER: Duration = Duration::from_secs(60);
@@ -22,6 +23,9 @@ const WAIT: Duration = Duration::from_secs(10);
 const LOCKS: &str = "locks";
 /// Parts of the bound that stay when entries are removed, in eighths.
 const KEPT_EIGHTHS: u64 = 7;
+/// Bytes of the disk that are left to others: so many, or one part of so many.
+const SPARE: u64 = 1 << 30;
+const SPARE_PART: u64 = 20;
 
 /// A cache in a directory.
 #[derive(Debug)]
@@ -31,13 +35,22 @@ pub struct Cache {
     /// Bytes there may be: those counted last and those added since. `u64::MAX`: not counted yet.
     bytes: AtomicU64,
     sweeping: Mutex<()>,
+    disk: Disk,
+}
+
+/// Bytes of the disk of a directory, and those that are free; nothing if that is not known.
+type Disk = fn(&Path) -> Option<(u64, u64)>;
+
+fn disk(directory: &Path) -> Option<(u64, u64)> {
+    let facts = rustix::fs::statvfs(directory).ok()?;
+    Some((facts.f_blocks.saturating_mul(facts.f_frsize), facts.f_bavail.saturating_mul(facts.f_frsize)))
 }
 
 impl Cache {
     /// The cache in a directory, of at most that many bytes.
     #[must_use]
     pub fn new(directory: PathBuf, most: u64) -> Self {
-        Cache { directory, most, bytes: AtomicU64::new(u64::MAX), sweeping: Mutex::default() }
+        Cache { directory, most, bytes: AtomicU64::new(u64::MAX), sweeping: Mutex::default(), disk }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -49,9 +62,11 @@ impl Cache {
     /// An entry of at most `most` bytes, unverified.
     #[must_use]
     pub fn get(&self, name: &str, most: u64) -> Option<Vec<u8>> {
-        let file = File::open(self.path(name)).ok()?;
+        // A pipe that somebody put there would be waited for.
+        let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOFOLLOW).bits()).unwrap_or(0);
+        let file = File::options().read(true).custom_flags(flags).open(self.path(name)).ok()?;
         let facts = file.metadata().ok()?;
-        if facts.len() > most {
+        if !facts.is_file() || facts.len() > most {
             return None;
         }
         let now = SystemTime::now();
@@ -68,7 +83,7 @@ impl Cache {
     /// Whether there is an entry.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        self.path(name).exists()
+        fs::symlink_metadata(self.path(name)).is_ok_and(|facts| facts.is_file())
     }
 
     /// Keeps other processes from fetching an entry while the file is open: who waited for it looks for the entry again.
@@ -79,7 +94,9 @@ impl Cache {
         fs::create_dir_all(&directory).ok()?;
         let at = name.len().saturating_sub(3);
         let path = directory.join(name.get(at..).unwrap_or("000"));
-        let file = File::options().write(true).create(true).truncate(false).open(path).ok()?;
+        let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOFOLLOW).bits()).unwrap_or(0);
+        let open = File::options().write(true).create(true).truncate(false).custom_flags(flags).open(path);
+        let file = open.ok()?;
         let (begun, mut pause) = (Instant::now(), Duration::from_millis(1));
         while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             if begun.elapsed() > WAIT {
@@ -98,13 +115,29 @@ impl Cache {
             return;
         }
         let known = self.bytes.load(Ordering::Relaxed);
-        if known == u64::MAX || known.saturating_add(len) > self.most {
+        if known == u64::MAX || known.saturating_add(len) > self.most_now(known) {
+            // Where others fill the disk, a cache that is nearly empty can't help.
+            if known != u64::MAX && known < len.saturating_mul(KEPT_EIGHTHS) {
+                return;
+            }
             self.sweep(len);
+            let known = self.bytes.load(Ordering::Relaxed);
+            if known.saturating_add(len) > self.most_now(known) {
+                return;
+            }
         }
         let path = self.path(name);
         if self.write(&path, bytes).is_ok() {
             self.bytes.fetch_add(len, Ordering::Relaxed);
         }
+    }
+
+    /// The most bytes there may be now: the bound, or less where the disk has little room left for others.
+    fn most_now(&self, held: u64) -> u64 {
+        let Some((size, free)) = (self.disk)(&self.directory) else { return self.most };
+        let spare = SPARE.min(size / SPARE_PART);
+        // What is held would be free without the cache.
+        self.most.min(free.saturating_add(held).saturating_sub(spare))
     }
 
     /// Takes an entry out that turned out to be wrong.
@@ -135,10 +168,11 @@ impl Cache {
             }
         }
         let mut bytes: u64 = entries.iter().map(|entry| entry.1).sum();
-        if bytes.saturating_add(more) > self.most {
+        let most = self.most_now(bytes);
+        if bytes.saturating_add(more) > most {
             entries.sort_unstable();
             for (_, len, path) in entries {
-                if bytes.saturating_add(more) <= self.most / 8 * KEPT_EIGHTHS {
+                if bytes.saturating_add(more) <= most / 8 * KEPT_EIGHTHS {
                     break;
                 }
                 let _ = fs::remove_file(path);
@@ -173,6 +207,49 @@ mod tests {
         assert!(cache.get("large", 20_000).is_none());
         cache.remove("entry-00");
         assert!(cache.get("entry-00", 4000).is_none());
+    }
+
+    #[test]
+    fn a_disk_that_others_fill_keeps_its_last_room() {
+        // 200,000 bytes, of which others have 100,000.
+        fn small(directory: &Path) -> Option<(u64, u64)> {
+            let below = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
+            let files = below(directory.to_owned()).flat_map(|entry| below(entry.path()));
+            let held: u64 = files.filter_map(|entry| entry.metadata().ok()).map(|facts| facts.len()).sum();
+            Some((200_000, 100_000_u64.saturating_sub(held)))
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let mut cache = Cache::new(directory.path().to_owned(), 1 << 30);
+        cache.disk = small;
+        for number in 0..100 {
+            cache.put(&format!("entry-{number:02}"), &[1; 4000]);
+            assert!(small(directory.path()).unwrap().1 >= 10_000, "entry {number}");
+        }
+        assert!(cache.get("entry-99", 4000).is_some(), "what was used last is kept");
+        // Nothing is left of the disk: entries go, and nothing is written in vain.
+        cache.disk = |_| Some((200_000, 0));
+        cache.put("more", &[1; 4000]);
+        assert!(cache.get("more", 4000).is_none());
+    }
+
+    #[test]
+    fn what_is_no_file_is_no_entry() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::new(directory.path().to_owned(), 1 << 20);
+        for name in ["entry-00", "entry-01"] {
+            cache.put(name, b"x");
+            fs::remove_file(cache.path(name)).unwrap();
+        }
+        let pipe =
+            |path: &Path| assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+        pipe(&cache.path("entry-00"));
+        std::os::unix::fs::symlink("/dev/zero", cache.path("entry-01")).unwrap();
+        drop(cache.alone("entry-000"));
+        pipe(&directory.path().join(LOCKS).join("001"));
+        for name in ["entry-00", "entry-01"] {
+            assert!(cache.get(name, 10).is_none() && !cache.has(name));
+        }
+        assert!(cache.alone("entry-001").is_none());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::marks::{self, first_epoch};
 use crate::renewal::is_same;
 use crate::replay::replay;
 use crate::store::Store;
+use crate::survey::volumes;
 use crate::view::{Reader, View};
 
 /// How often the volume may change while it is forked.
@@ -92,6 +93,63 @@ fn forked(store: &Arc<Store>, old: &Manifest, to: &str, epoch: u64) -> Result<Ma
         manifest.segments = replay(store, old, (&mut view, &reader), false)?.segments;
     }
     Ok(manifest)
+}
+
+/// Gives a volume another name, and its snapshots with it.
+///
+/// # Errors
+/// There is no such volume, it is open for writing, a name is taken; damage; the store's. What was renamed before that has
+/// its new name.
+pub fn rename(store: &Arc<Store>, from: &str, to: &str) -> Result<()> {
+    crate::address::checked_volume(to)?;
+    if from.contains('@') != to.contains('@') {
+        return Err(Error::Invalid("a snapshot can't become a volume by its name; fork it".into()));
+    }
+    marks::ready(store)?;
+    let lease = Lease::take(store)?;
+    let front = format!("{from}@");
+    let mut names = vec![(from.to_owned(), to.to_owned())];
+    for other in volumes(store, false)? {
+        if let Some(snapshot) = other.name.strip_prefix(&front) {
+            names.push((other.name.clone(), format!("{to}@{snapshot}")));
+        }
+    }
+    names.iter().try_for_each(|(from, to)| renamed(store, &lease, from, to))?;
+    lease.end()
+}
+
+fn renamed(store: &Arc<Store>, lease: &Lease, from: &str, to: &str) -> Result<()> {
+    let (old, version) = store.named(from)?;
+    if old.flags.open {
+        return Err(Error::Open(old.holder));
+    }
+    let (epoch, trace) = match store.manifest_or_trace(&id_of(to)) {
+        Err(Error::Missing(_)) => (first_epoch(), None),
+        Ok((trace, version)) if trace.flags.removed => (trace.epoch.saturating_add(1), Some(version)),
+        Ok(_) => return Err(Error::Exists(to.to_owned())),
+        Err(error) => return Err(error),
+    };
+    let new = Manifest { created: old.created, ..forked(store, &old, to, epoch)? };
+    let key = key_of_manifest(&new.id);
+    lease.is_good()?;
+    let written = match trace {
+        None => store.objects().create(&key, &new.encode())?,
+        Some(trace) => store.objects().replace(&key, &new.encode(), &trace)?,
+    };
+    let undo = |error: Error| {
+        store.objects().replace(&key, &removed(&new).encode(), &written)?;
+        Err(error)
+    };
+    if let Err(error) = lease.is_good() {
+        return undo(error);
+    }
+    match store.objects().replace(&key_of_manifest(&old.id), &removed(&old).encode(), &version) {
+        Ok(_) => Ok(()),
+        // Whoever opened it meanwhile has it.
+        Err(error @ Error::Conflict(_)) => undo(error),
+        // It may have taken effect: both names are better than none.
+        Err(error) => Err(error),
+    }
 }
 
 /// Takes a volume out. What only it refers to goes with the next clean-ups.

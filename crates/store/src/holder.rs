@@ -34,10 +34,19 @@ fn space() -> String {
     format!("boot {} space {}", boot.trim(), space.display())
 }
 
-/// When a process of this host began, in ticks since the boot.
+/// When a process of this host began, in ticks since the boot; nothing if there is none, or only what is left of it until
+/// its parent asks.
 fn begun(pid: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    living(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// As that, by the process's line.
+fn living(stat: &str) -> Option<u64> {
+    let words: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let threads: u64 = words.get(17)?.parse().ok()?;
+    // A process whose first thread has ended looks dead while others work.
+    let is_dead = matches!(*words.first()?, "Z" | "X" | "x") && threads <= 1;
+    words.get(19)?.parse().ok().filter(|_| !is_dead)
 }
 
 /// Whether the holder, in whose text its mark stands in brackets at the end, was a process that would be seen here, and has ended.
@@ -48,4 +57,26 @@ pub(crate) fn is_gone(holder: &str) -> bool {
     let (Ok(pid), Ok(ticks)) = (pid.parse::<u32>(), ticks.parse::<u64>()) else { return false };
     // Where nothing is known of processes none is known to have ended.
     begun(std::process::id()).is_some() && place == space() && begun(pid) != Some(ticks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_of_a_process_until_its_parent_asks_holds_nothing() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let path = format!("/proc/{}/stat", child.id());
+        let is_dead = || std::fs::read_to_string(&path).is_ok_and(|stat| stat.contains(") Z "));
+        while !is_dead() {
+            std::thread::yield_now();
+        }
+        let stat = std::fs::read_to_string(&path).unwrap();
+        let ticks = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap().to_owned();
+        let holder = format!("plat on here ({} process {} begun {ticks})", space(), child.id());
+        assert!(is_gone(&holder), "{holder}");
+        child.wait().unwrap();
+        assert!(!is_gone(&named("plat", None)));
+        assert_eq!(living(&stat.replacen(") Z ", ") S ", 1)), ticks.parse().ok());
+    }
 }

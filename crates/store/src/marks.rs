@@ -6,26 +6,35 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::error::{Error, Result};
+use crate::format::hex;
 use crate::store::Store;
 
 /// The mark of a store of this format.
 const STORE: &str = "store";
 const STORE_BYTES: &[u8] = b"platfs store, format 1\n";
+/// Where the marks are of trials, each named by the place where it was made: a copy elsewhere is tried out again.
+const TRIED: &str = "tried/";
 /// Races of the trial, and programs in each.
 const RACES: usize = 8;
 const RACERS: usize = 4;
 
-/// Tries a store out when it is first used for writing: of several that create or replace an object at the same time one
+/// Tries a store out when it is first used for writing where it is: of several that create or replace an object at the same time one
 /// must win.
 ///
 /// # Errors
 /// A store where two can win; another format; the store's.
 pub fn ready(store: &Arc<Store>) -> Result<()> {
-    if is_made(store)? {
+    let tried = format!(
+        "{TRIED}{}",
+        hex(blake3::hash(store.place().as_bytes()).as_bytes().get(..16).unwrap_or_default())
+    );
+    if is_marked(store, &tried)? {
         return Ok(());
     }
+    let is_made = is_made(store)?;
     (0..RACES).try_for_each(|_| race(store))?;
-    store.objects().put(STORE, STORE_BYTES)
+    store.objects().put(&tried, STORE_BYTES)?;
+    if is_made { Ok(()) } else { store.objects().put(STORE, STORE_BYTES) }
 }
 
 /// Whether anything was ever written there by this format's programs.
@@ -33,9 +42,13 @@ pub fn ready(store: &Arc<Store>) -> Result<()> {
 /// # Errors
 /// Another format; the store's.
 pub fn is_made(store: &Store) -> Result<bool> {
-    match store.objects().get(STORE, 1024) {
+    is_marked(store, STORE)
+}
+
+fn is_marked(store: &Store, key: &str) -> Result<bool> {
+    match store.objects().get(key, 1024) {
         Ok(mark) if mark.bytes == STORE_BYTES => Ok(true),
-        Ok(_) => Err(Error::damaged(STORE, "is of a format that this version does not know")),
+        Ok(_) => Err(Error::damaged(key, "is of a format that this version does not know")),
         Err(Error::Missing(_)) => Ok(false),
         Err(error) => Err(error),
     }

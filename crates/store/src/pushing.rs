@@ -45,6 +45,8 @@ pub type Watch<'p> = dyn Fn(&Pushed) -> Result<()> + Sync + 'p;
 pub struct Push<'p> {
     /// Replaces a volume of that name.
     pub force: bool,
+    /// Reads what is there already, and sends again what is damaged. Replaces a volume of that name, too.
+    pub repair: bool,
     /// Bytes that matter, in order; others are taken for zeros. All, if nothing is said.
     pub only: Option<Vec<Range<u64>>>,
     /// Hears how far it is, and may call it off.
@@ -86,9 +88,10 @@ pub fn push(store: &Arc<Store>, image: &dyn Device, name: &str, how: &Push<'_>) 
         return Err(Error::Invalid(format!("{size} bytes are too many for a volume, at most {SIZE_MAX}")));
     }
     marks::ready(store)?;
-    let old = taken(store, name, how.force)?;
+    let old = taken(store, name, how.force || how.repair)?;
     let lease = Lease::take(store)?;
-    let job = Job { store, image, how, lease: &lease, progress: Progress::default(), size };
+    let itself = how.repair.then(|| store.itself());
+    let job = Job { store, itself, image, how, lease: &lease, progress: Progress::default(), size };
     let chunks = job.chunks()?;
     let map = written_map(store, size, &chunks)?;
     let manifest = Manifest {
@@ -139,6 +142,8 @@ fn taken(store: &Store, name: &str, force: bool) -> Result<Option<(Manifest, cra
 
 struct Job<'j> {
     store: &'j Store,
+    /// The store without what is kept of it here, for a repair.
+    itself: Option<Store>,
     image: &'j dyn Device,
     how: &'j Push<'j>,
     lease: &'j Lease,
@@ -196,7 +201,7 @@ impl Job<'_> {
         let name = hash(bytes);
         self.progress.chunks.fetch_add(1, Ordering::Relaxed);
         let key = key_of(Kind::Chunk, &name);
-        let is_there = !self.lease.is_condemned(&key) && self.store.objects().head(&key)?.is_some();
+        let is_there = !self.lease.is_condemned(&key) && self.is_there(&key, &name)?;
         if !is_there {
             let packed = crate::format::packed::pack(bytes);
             self.store.objects().put(&key, &packed)?;
@@ -205,6 +210,15 @@ impl Job<'_> {
             self.progress.sent_bytes.fetch_add(packed.len() as u64, Ordering::Relaxed);
         }
         Ok(Some((number, name, u32::try_from(len).unwrap_or(u32::MAX))))
+    }
+
+    fn is_there(&self, key: &str, name: &Hash) -> Result<bool> {
+        let Some(itself) = &self.itself else { return Ok(self.store.objects().head(key)?.is_some()) };
+        match itself.chunk(name) {
+            Ok(_) => Ok(true),
+            Err(Error::Damaged { .. } | Error::Missing(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// The bytes of a chunk, with zeros where nothing matters.

@@ -1,16 +1,15 @@
 //! A store as volumes use it: objects by what they are, verified, remembered and fetched once.
 //!
 //! Owns: verification, the cache of this process, and that of two threads that want the same object one asks for
-//! it. Excludes what objects are called, and what a volume does
-//! with them.
+//! it. Excludes what objects are called, and what a volume does with them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use crate::cache::Cache;
 use crate::error::{Error, Result};
+use crate::fetching::{Alone, Fetching};
 use crate::format::log::{self, Header};
 use crate::format::manifest::{MANIFEST_MAX, Manifest};
 use crate::format::map::CHUNK_MAX;
@@ -20,14 +19,17 @@ use crate::objects::{Counts, Objects, Patience, Patient, Version};
 
 /// Bytes of contents that a process remembers.
 const REMEMBERED: usize = 64 << 20;
-/// Locks of fetches; far more than requests at once, so that few wait for another's.
-const LOCKS: usize = 4096;
 /// What is read first of an object of a log: the header of nearly every one.
 const FIRST: u64 = 32 << 10;
 
 /// Where the cache has what is named by its hash.
 fn entry_of(kind: Kind, name: &Hash) -> String {
     format!("{}-{}", kind.word(), hex(name))
+}
+
+/// Where the cache has the header of an object of a log.
+fn entry_of_header(sum: &Hash) -> String {
+    format!("header-{}", hex(sum))
 }
 
 /// Where the cache has a part of an object of a log.
@@ -66,20 +68,14 @@ impl Recent {
     }
 }
 
-/// The last fetch that failed of those that share a lock.
-struct Failed {
-    name: Hash,
-    ended: Instant,
-    why: Error,
-}
-
 /// A store, with what is remembered of it.
 pub struct Store {
-    objects: Patient,
+    objects: Arc<Patient>,
     cache: Option<Cache>,
     recent: Mutex<Recent>,
-    fetching: Vec<Mutex<Option<Failed>>>,
+    fetching: Fetching,
     is_alone: bool,
+    place: String,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -91,11 +87,35 @@ impl Store {
     #[must_use]
     pub fn new(objects: Arc<dyn Objects>, patience: Patience, cache: Option<Cache>) -> Self {
         Store {
-            objects: Patient::new(objects, patience),
+            objects: Arc::new(Patient::new(objects, patience)),
             cache,
             recent: Mutex::default(),
-            fetching: (0..LOCKS).map(|_| Mutex::default()).collect(),
+            fetching: Fetching::default(),
             is_alone: false,
+            place: String::new(),
+        }
+    }
+
+    /// The store, with what tells it from all others (see [`Address::place`](crate::Address::place)).
+    #[must_use]
+    pub fn at(self, place: String) -> Self {
+        Store { place, ..self }
+    }
+
+    /// What tells it from all others.
+    pub(crate) fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// The same objects, and nothing that was kept of them on this host: for checks of the store itself.
+    pub(crate) fn itself(&self) -> Self {
+        Store {
+            objects: Arc::clone(&self.objects),
+            cache: None,
+            recent: Mutex::default(),
+            fetching: Fetching::default(),
+            is_alone: self.is_alone,
+            place: self.place.clone(),
         }
     }
 
@@ -113,7 +133,7 @@ impl Store {
     /// The objects themselves, with patience.
     #[must_use]
     pub fn objects(&self) -> &dyn Objects {
-        &self.objects
+        &*self.objects
     }
 
     /// Waits for the store no longer: what fails from now on has failed.
@@ -199,6 +219,11 @@ impl Store {
     /// # Errors
     /// [`Error::Missing`]; damage; the store's.
     pub fn log_header(&self, place: (&VolumeId, u64, u64), size: u64) -> Result<(Header, Hash)> {
+        self.read_header(place, size).map(|(header, sum, _)| (header, sum))
+    }
+
+    /// As that, with its bytes.
+    fn read_header(&self, place: (&VolumeId, u64, u64), size: u64) -> Result<(Header, Hash, Vec<u8>)> {
         let key = key_of_log(place.0, place.1, place.2);
         let damaged = |why: String| Error::damaged(&key, why);
         let mut bytes = self.objects.range(&key, 0, FIRST)?;
@@ -211,7 +236,44 @@ impl Store {
         if (&header.volume, header.epoch, header.seq) != place {
             return Err(damaged("is another object of a log".to_owned()));
         }
-        Ok((header, sum))
+        bytes.truncate(len);
+        Ok((header, sum, bytes))
+    }
+
+    /// The header of an object of a log by its hash, from the cache if that has it.
+    pub(crate) fn known_header(&self, place: (&VolumeId, u64, u64), sum: &Hash, size: u64) -> Result<Header> {
+        let entry = entry_of_header(sum);
+        let kept = self.cache.as_ref().and_then(|cache| cache.get(&entry, log::HEADER_MAX as u64));
+        let kept = kept.and_then(|bytes| Header::decode(&bytes, size).ok());
+        if let Some((header, found)) = kept
+            && found == *sum
+            && (&header.volume, header.epoch, header.seq) == place
+        {
+            return Ok(header);
+        }
+        let (header, found, bytes) = self.read_header(place, size)?;
+        if found != *sum {
+            let key = key_of_log(place.0, place.1, place.2);
+            return Err(Error::damaged(key, "is not the object that the map names"));
+        }
+        self.cache.iter().for_each(|cache| cache.put(&entry, &bytes));
+        Ok(header)
+    }
+
+    /// Reads all data of an object of a log in one request, and verifies them.
+    pub(crate) fn verified_log(&self, place: (&VolumeId, u64, u64), header: &Header) -> Result<()> {
+        let key = key_of_log(place.0, place.1, place.2);
+        let front = log::header_len(header) as u64;
+        let is_right = || -> Result<bool> {
+            let bytes = self.objects.range(&key, front, header.data_len.into())?;
+            let units = bytes.chunks(log::UNIT).map(crate::format::hash);
+            Ok(bytes.len() == header.data_len as usize && units.eq(header.units.iter().copied()))
+        };
+        // A second look: what was damaged on its way is not damaged in the store.
+        match is_right()? || is_right()? {
+            true => Ok(()),
+            false => Err(Error::damaged(key, "its contents don't have the checksums that its header names")),
+        }
     }
 
     /// One part of the data of an object of a log, by its checksum.
@@ -247,13 +309,18 @@ impl Store {
         units: Range<usize>,
     ) -> Result<()> {
         let key = key_of_log(place.0, place.1, place.2);
-        let is_missing = |unit: &usize| {
-            header.units.get(*unit).is_some_and(|name| {
-                let is_kept = || self.cache.as_ref().is_some_and(|cache| cache.has(&entry_of_unit(name)));
-                !self.is_remembered(name) && !is_kept()
-            })
-        };
-        let missing: Vec<usize> = units.filter(is_missing).collect();
+        let wanted: Vec<(usize, Hash)> =
+            units.filter_map(|unit| Some((unit, *header.units.get(unit)?))).collect();
+        let is_missing = |(_, name): &(usize, Hash)| !self.has(name, &entry_of_unit(name));
+        let mut missing: Vec<(usize, Hash)> = wanted.into_iter().filter(is_missing).collect();
+        // What others fetch comes with them.
+        let mut held = BTreeMap::new();
+        missing.retain(|(_, name)| {
+            let at = Fetching::place(name);
+            let own = held.entry(at).or_insert_with(|| self.fetching.try_alone(at));
+            own.is_some() && !self.is_remembered(name)
+        });
+        let missing: Vec<usize> = missing.into_iter().map(|(unit, _)| unit).collect();
         for run in missing.chunk_by(|one, next| one + 1 == *next) {
             let Some(first) = run.first() else { continue };
             let start = first * log::UNIT;
@@ -273,6 +340,21 @@ impl Store {
         Ok(())
     }
 
+    /// Whether something is in memory or in the cache.
+    fn has(&self, name: &Hash, entry: &str) -> bool {
+        self.is_remembered(name) || self.cache.as_ref().is_some_and(|cache| cache.has(entry))
+    }
+
+    /// Whether parts of an object of a log are on this host.
+    pub(crate) fn has_units(&self, header: &Header, mut units: Range<usize>) -> bool {
+        units.all(|unit| header.units.get(unit).is_none_or(|name| self.has(name, &entry_of_unit(name))))
+    }
+
+    /// Does something for a name that one thread at a time does.
+    pub(crate) fn alone_with(&self, name: &Hash) -> Alone<'_> {
+        self.fetching.alone(name)
+    }
+
     /// Whether contents are in memory.
     pub(crate) fn is_remembered(&self, name: &Hash) -> bool {
         lock(&self.recent).found.contains_key(name)
@@ -280,8 +362,7 @@ impl Store {
 
     /// Whether a chunk is on this host.
     pub(crate) fn is_kept(&self, name: &Hash) -> bool {
-        let is_in_cache = |cache: &Cache| cache.has(&entry_of(Kind::Chunk, name));
-        self.is_remembered(name) || self.cache.as_ref().is_some_and(is_in_cache)
+        self.has(name, &entry_of(Kind::Chunk, name))
     }
 
     /// What has that name: remembered, in the cache, or fetched by one of those who want it.
@@ -297,50 +378,36 @@ impl Store {
         if let Some(found) = lock(&self.recent).get(name) {
             return Ok(found);
         }
-        let at = usize::from(u16::from_le_bytes([name[0], name[1]])) % LOCKS;
-        let begun = Instant::now();
-        let mut fetching = self.fetching.get(at).map(lock);
+        let mut alone = self.fetching.alone(name);
         if let Some(found) = lock(&self.recent).get(name) {
             return Ok(found);
         }
-        // Those who waited for the same fetch share its failure: one after the other would wait as long again.
-        if let Some(Some(failed)) = fetching.as_deref()
-            && failed.name == *name
-            && failed.ended > begun
-        {
-            return Err(failed.why.clone());
-        }
-        if let Some(stored) = self.cache.as_ref().and_then(|cache| cache.get(entry, most)) {
-            if let Ok(bytes) = verified(&stored) {
+        alone.fetched(|| {
+            if let Some(stored) = self.cache.as_ref().and_then(|cache| cache.get(entry, most)) {
+                if let Ok(bytes) = verified(&stored) {
+                    return Ok(self.remember(name, bytes));
+                }
+                self.cache.iter().for_each(|cache| cache.remove(entry));
+            }
+            // Of many processes that want it at the same time one fetches it for all.
+            let only = self.cache.as_ref().and_then(|cache| cache.alone(entry));
+            if only.is_some()
+                && let Some(stored) = self.cache.as_ref().and_then(|cache| cache.get(entry, most))
+                && let Ok(bytes) = verified(&stored)
+            {
                 return Ok(self.remember(name, bytes));
             }
-            self.cache.iter().for_each(|cache| cache.remove(entry));
-        }
-        // Of many processes that want it at the same time one fetches it for all.
-        let alone = self.cache.as_ref().and_then(|cache| cache.alone(entry));
-        if alone.is_some()
-            && let Some(stored) = self.cache.as_ref().and_then(|cache| cache.get(entry, most))
-            && let Ok(bytes) = verified(&stored)
-        {
-            return Ok(self.remember(name, bytes));
-        }
-        let twice = || {
-            let stored = fetch()?;
-            if let Ok(bytes) = verified(&stored) {
-                return Ok((stored, bytes));
+            let mut stored = fetch()?;
+            let mut bytes = verified(&stored);
+            if bytes.is_err() {
+                // A second look: what was damaged on its way is not damaged in the store.
+                stored = fetch()?;
+                bytes = verified(&stored);
             }
-            // A second look: what was damaged on its way is not damaged in the store.
-            let stored = fetch()?;
-            let bytes = verified(&stored).map_err(|why| Error::damaged(key, why))?;
-            Ok((stored, bytes))
-        };
-        let (stored, bytes) = twice().inspect_err(|why: &Error| {
-            if let Some(failed) = &mut fetching {
-                **failed = Some(Failed { name: *name, ended: Instant::now(), why: why.clone() });
-            }
-        })?;
-        self.cache.iter().for_each(|cache| cache.put(entry, &stored));
-        Ok(self.remember(name, bytes))
+            let bytes = bytes.map_err(|why| Error::damaged(key, why))?;
+            self.cache.iter().for_each(|cache| cache.put(entry, &stored));
+            Ok(self.remember(name, bytes))
+        })
     }
 
     fn remember(&self, name: &Hash, bytes: Vec<u8>) -> Arc<Vec<u8>> {

@@ -188,34 +188,52 @@ pub struct Finding {
     pub problem: String,
 }
 
-/// Reads everything that volumes refer to, and verifies it; objects that were read.
+/// A volume's objects that hold data, each with the most bytes of a volume that has it.
+type Held = BTreeMap<String, (Target, u64, String)>;
+
+/// Reads everything that volumes refer to from the store itself, and verifies it; objects that were read.
 ///
 /// # Errors
 /// The store's; damage is no error here, but handed to `found`.
 pub fn verify(store: &Arc<Store>, found: &mut dyn FnMut(Finding)) -> Result<u64> {
-    let mut seen = BTreeSet::new();
-    let mut count = 0;
-    for manifest in volumes(store, false)? {
+    // Not what is kept on this host of it: that may be right where the store is not.
+    let store = &Arc::new(store.itself());
+    let manifests = volumes(store, false)?;
+    let look = |manifest: &Manifest, (held, findings): &mut (Held, Vec<Finding>)| {
         let mut marked = Marked::default();
-        let mut say =
-            |problem: Error| found(Finding { volume: manifest.name.clone(), problem: problem.to_string() });
-        match mark(store, &manifest, &mut marked) {
-            Err(problem @ (Error::Damaged { .. } | Error::Missing(_))) => say(problem),
-            other => other?,
-        }
-        let reader = Reader::new(Arc::clone(store));
-        count += 1;
-        for (key, (target, size)) in marked.targets {
-            if !seen.insert(key) {
-                continue;
-            }
-            count += 1;
-            let mut bytes = vec![0; target.len() as usize];
-            match reader.read(&target, 0, &mut bytes, size) {
-                Err(problem @ (Error::Damaged { .. } | Error::Missing(_))) => say(problem),
-                other => other?,
-            }
-        }
+        let done = mark(store, manifest, &mut marked);
+        noted(&manifest.name, done, "", findings)?;
+        let with_name = |(key, (target, size))| (key, (target, size, manifest.name.clone()));
+        held.extend(marked.targets.into_iter().map(with_name));
+        Ok(())
+    };
+    let (mut held, mut findings) = (Held::new(), Vec::new());
+    for (some, problems) in together(&manifests, store.at_once(REQUESTS), look)? {
+        held.extend(some);
+        findings.extend(problems);
     }
-    Ok(count)
+    let reader = Reader::new(Arc::clone(store));
+    let held: Vec<(Target, u64, String)> = held.into_values().collect();
+    let read = |(target, size, name): &(Target, u64, String), findings: &mut Vec<Finding>| {
+        let remedy = match target {
+            Target::Chunk { .. } => "; `plat push --repair` of an image that has it mends it",
+            Target::Log { .. } => "; `plat push --force` of an image of the volume replaces it",
+        };
+        noted(name, reader.verify(target, *size), remedy, findings)
+    };
+    findings.extend(together(&held, store.at_once(REQUESTS), read)?.concat());
+    findings.sort_by(|a, b| (&a.volume, &a.problem).cmp(&(&b.volume, &b.problem)));
+    findings.into_iter().for_each(found);
+    Ok((manifests.len() + held.len()) as u64)
+}
+
+/// Notes damage; other failures stay.
+fn noted(volume: &str, done: Result<()>, remedy: &str, findings: &mut Vec<Finding>) -> Result<()> {
+    match done {
+        Err(problem @ (Error::Damaged { .. } | Error::Missing(_))) => {
+            findings.push(Finding { volume: volume.to_owned(), problem: format!("{problem}{remedy}") });
+            Ok(())
+        }
+        done => done,
+    }
 }

@@ -13,7 +13,7 @@ use crate::format::Hash;
 use crate::format::log::{Header, UNIT};
 use crate::format::manifest::Manifest;
 use crate::format::map::{LEAF_SPAN, Leaf, MAP_MAX, Map, Target, leaves};
-use crate::keys::{Kind, key_of, key_of_log};
+use crate::keys::{Kind, key_of};
 use crate::store::Store;
 
 /// Leaves in memory, of up to some megabytes each.
@@ -170,10 +170,29 @@ impl Reader {
         headers.insert(hash, Arc::new(header));
     }
 
-    /// Whether all of an object's contents are on this host. What the cache has is unpacked when it is read: ahead of that
-    /// it would push others out of memory, which would be unpacked again and again.
-    pub(crate) fn is_at_hand(&self, target: &Target) -> bool {
-        matches!(target, Target::Chunk { hash, .. } if self.store.is_kept(hash))
+    /// Whether a part of an object is on this host. What the cache has is unpacked when it is read: ahead of that it would
+    /// push others out of memory, which would be unpacked again and again.
+    pub(crate) fn is_at_hand(&self, (target, range): &Wanted) -> bool {
+        match target {
+            Target::Chunk { hash, .. } => self.store.is_kept(hash),
+            Target::Log { header, .. } => {
+                let headers = self.headers.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(header) = headers.get(header).map(Arc::clone) else { return false };
+                drop(headers);
+                self.store.has_units(&header, units(range))
+            }
+        }
+    }
+
+    /// Reads an object from the store, and verifies it.
+    pub(crate) fn verify(&self, target: &Target, size: u64) -> Result<()> {
+        match target {
+            Target::Chunk { len, .. } => self.read(target, 0, &mut vec![0; *len as usize], size),
+            Target::Log { volume, epoch, seq, header, .. } => {
+                let place = (volume, *epoch, *seq);
+                self.store.verified_log(place, &*self.header(place, header, size)?)
+            }
+        }
     }
 
     /// Has the store remember a part of an object.
@@ -183,8 +202,7 @@ impl Reader {
             Target::Log { volume, epoch, seq, header, .. } => {
                 let place = (volume, *epoch, *seq);
                 let found = self.header(place, header, size)?;
-                let units = range.start as usize / UNIT..(range.end as usize).div_ceil(UNIT);
-                self.store.log_units(place, &found, units)
+                self.store.log_units(place, &found, units(&range))
             }
         }
     }
@@ -194,15 +212,22 @@ impl Reader {
         if let Some(found) = lock().get(hash) {
             return Ok(Arc::clone(found));
         }
-        // A fork may be larger than what wrote the object was; its extents are not used here.
-        let (header, found) = self.store.log_header(place, size.max(crate::format::manifest::SIZE_MAX))?;
-        if found != *hash {
-            let key = key_of_log(place.0, place.1, place.2);
-            return Err(Error::damaged(key, "is not the object that the map names"));
+        // One thread fetches it for all.
+        let mut alone = self.store.alone_with(hash);
+        if let Some(found) = lock().get(hash) {
+            return Ok(Arc::clone(found));
         }
-        self.remember(found, header);
+        // A fork may be larger than what wrote the object was; its extents are not used here.
+        let most = size.max(crate::format::manifest::SIZE_MAX);
+        let header = alone.fetched(|| self.store.known_header(place, hash, most))?;
+        self.remember(*hash, header);
         lock().get(hash).map(Arc::clone).ok_or_else(|| Error::Unavailable("out of memory for headers".into()))
     }
+}
+
+/// The parts of an object that a range lies in.
+fn units(range: &Range<u32>) -> Range<usize> {
+    range.start as usize / UNIT..(range.end as usize).div_ceil(UNIT)
 }
 
 /// Copies out of an object's bytes.

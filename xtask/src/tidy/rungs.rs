@@ -178,8 +178,8 @@ pub(super) const LADDERS: &[Ladder] = &[
             cleaning
             census volume
             pushing
-            forking survey
-            leases
+            forking
+            leases survey
             marks reading
             renewal replay
             ahead
@@ -188,7 +188,8 @@ pub(super) const LADDERS: &[Ladder] = &[
             address cache keys
             objects
             local
-            extents format
+            extents fetching
+            format
             together
             error holder random
         ",

@@ -29,6 +29,9 @@ pub struct Push {
     /// Replaces a volume of that name.
     #[arg(short, long)]
     force: bool,
+    /// Reads what is in the store already, and sends again what is damaged or gone. Replaces a volume of that name.
+    #[arg(long)]
+    repair: bool,
     /// Takes blocks along that are free.
     #[arg(long)]
     all: bool,
@@ -56,7 +59,7 @@ impl Push {
             }
             Ok(())
         };
-        let how = Pushing { force: self.force, only, watch: Some(&watch) };
+        let how = Pushing { force: self.force, repair: self.repair, only, watch: Some(&watch) };
         let done = push(&store, &*device, volume, &how).map_err(|error| {
             let hint = match error {
                 platfs_store::Error::Exists(_) => "; `--force` replaces it",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use platfs_store::{Store as Held, compact, fork, remove, stats, verify, volumes};
+use platfs_store::{Store as Held, compact, fork, remove, rename, stats, verify, volumes};
 use serde_json::{Map, Value, json};
 
 use super::json;
@@ -35,9 +35,11 @@ enum Verb {
     /// Writes again what is in use of a volume's objects that are mostly overwritten: clean-ups then remove these.
     Compact(Compact),
     /// Makes a snapshot of a volume, which is never written: however large it is, one object more.
-    Snapshot(Copy),
+    Snapshot(Naming),
     /// Makes a volume that begins as what another is now: however large it is, one object more.
-    Fork(Copy),
+    Fork(Naming),
+    /// Gives a volume another name, and its snapshots with it.
+    Mv(Naming),
     /// Takes a volume or a snapshot out. Its objects go with the next clean-ups.
     Rm(One),
 }
@@ -76,7 +78,7 @@ struct Compact {
 }
 
 #[derive(Args, Debug)]
-struct Copy {
+struct Naming {
     /// The volume: `file:///path#NAME`.
     volume: OsString,
     /// The new name in the same store; of a snapshot what stands behind the `@`.
@@ -97,8 +99,9 @@ impl Store {
             Verb::Verify(whole) => whole.verify(console),
             Verb::Gc(gc) => gc.run(console),
             Verb::Compact(compact) => compact.run(console),
-            Verb::Snapshot(copy) => copy.run(true),
-            Verb::Fork(copy) => copy.run(false),
+            Verb::Snapshot(naming) => naming.run(Copying::Snapshot),
+            Verb::Fork(naming) => naming.run(Copying::Fork),
+            Verb::Mv(naming) => naming.run(Copying::Name),
             Verb::Rm(one) => one.run(),
         }
     }
@@ -263,8 +266,17 @@ impl Compact {
     }
 }
 
-impl Copy {
-    fn run(&self, is_snapshot: bool) -> Result<(), Failure> {
+/// What is made of a volume.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Copying {
+    Snapshot,
+    Fork,
+    /// Another name.
+    Name,
+}
+
+impl Naming {
+    fn run(&self, what: Copying) -> Result<(), Failure> {
         let (store, from) = volume(&self.volume)?;
         if self.name.contains('@') {
             return Err(Failure::Usage(format!(
@@ -272,14 +284,18 @@ impl Copy {
                 Shown(self.name.as_bytes())
             )));
         }
-        let to = match is_snapshot {
+        let of_snapshot = what == Copying::Name && from.contains('@');
+        let to = match what == Copying::Snapshot || of_snapshot {
             true => format!("{}@{}", from.split('@').next().unwrap_or_default(), self.name),
             false => self.name.clone(),
         };
+        let make = || match what {
+            Copying::Name => rename(&store, &from, &to),
+            Copying::Snapshot | Copying::Fork => fork(&store, &from, &to).map(drop),
+        };
         // The same rules as in an address.
         stores::address(OsString::from(format!("file:///x#{to}")).as_ref())
-            .and_then(|_| fork(&store, &from, &to))
-            .map(drop)
+            .and_then(|_| make())
             .map_err(|error| Failure::about(image::shown(&self.volume), error))
     }
 }

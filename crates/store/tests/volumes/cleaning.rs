@@ -270,3 +270,146 @@ fn a_dry_run_writes_nothing() {
     assert!(clean(&store, DAY, true).unwrap().waiting > 0);
     assert_eq!(store.counts().writes, 0);
 }
+
+#[test]
+fn a_check_reads_the_store_and_not_what_is_kept_of_it() {
+    let (objects, directory) = (Arc::new(Memory::new()), tempfile::tempdir().unwrap());
+    let cached = || {
+        let cache = platfs_store::Cache::new(directory.path().to_owned(), 1 << 30);
+        Arc::new(Store::new(Arc::clone(&objects) as Arc<dyn Objects>, patience(), Some(cache)))
+    };
+    let device = image(SIZE, 11);
+    push(&cached(), &device, "one", &Push::default()).unwrap();
+    let volume = Volume::open(&cached(), "one", "test", false).unwrap();
+    volume.write_at(0, &[7; 100_000]).unwrap();
+    volume.close().unwrap();
+    let store = cached();
+    all(&Stored::open(&store, "one").unwrap());
+    let damage = |front: &str, remove: bool| {
+        let mut contents = objects.contents();
+        let mut key = contents.iter().filter(|(_, bytes)| bytes.len() > 5000).map(|(key, _)| key);
+        let key = key.rfind(|key| key.starts_with(front)).unwrap().clone();
+        match remove {
+            true => drop(contents.remove(&key)),
+            false => *contents.get_mut(&key).unwrap().last_mut().unwrap() ^= 1,
+        }
+        (key, Arc::new(Memory::holding(contents)))
+    };
+    for front in ["chunk/", "vol/"] {
+        for remove in [false, true] {
+            let (key, damaged) = damage(front, remove);
+            let mut findings = Vec::new();
+            let cache = platfs_store::Cache::new(directory.path().to_owned(), 1 << 30);
+            let store =
+                Arc::new(Store::new(Arc::clone(&damaged) as Arc<dyn Objects>, patience(), Some(cache)));
+            all(&Stored::open(&store, "one").unwrap());
+            verify(&store, &mut |finding| findings.push(finding)).unwrap();
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            assert!(
+                findings[0].problem.contains(&key) && findings[0].problem.contains("push --"),
+                "{findings:?}"
+            );
+            // Only a look at what is there finds a chunk that is damaged.
+            if front == "chunk/" {
+                let new = |how| push(&store, &device, "two", &how).unwrap().new_chunks;
+                assert_eq!(new(Push { force: true, ..Push::default() }), u64::from(remove));
+                assert_eq!(new(Push { repair: true, ..Push::default() }), u64::from(!remove));
+                assert!(is_whole(&damaged));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_volume_gets_another_name_with_its_snapshots_and_nothing_is_lost() {
+    let objects = Arc::new(Memory::new());
+    with_an_old_map(&objects);
+    let store = over(&objects);
+    fork(&store, "one", "one@first").unwrap();
+    push(&store, &image(SIZE, 12), "taken", &Push::default()).unwrap();
+    let read = |name: &str| Stored::open(&over(&objects), name).map(|volume| all(&volume));
+    let wanted = read("one").unwrap();
+    assert!(matches!(platfs_store::rename(&store, "one", "taken"), Err(Error::Exists(_))));
+    let volume = Volume::open(&store, "one", "test", false).unwrap();
+    assert!(matches!(platfs_store::rename(&store, "one", "two"), Err(Error::Open(_))));
+    volume.close().unwrap();
+    platfs_store::rename(&store, "one", "two").unwrap();
+    platfs_store::rename(&store, "two", "one").unwrap();
+    platfs_store::rename(&store, "one", "two").unwrap();
+    for _ in 0..3 {
+        objects.pass(2 * DAY);
+        clean(&store, DAY, false).unwrap();
+    }
+    assert!(is_whole(&objects) && read("two").unwrap() == wanted && read("two@first").unwrap() == wanted);
+    assert!(matches!(read("one"), Err(Error::NoVolume)) && matches!(read("one@first"), Err(Error::NoVolume)));
+    // Somebody opens it just then.
+    let meanwhile = Arc::clone(&objects);
+    let interrupted = interrupted(
+        &objects,
+        |what, key| what == "create" && key.ends_with("/manifest"),
+        move || {
+            drop(Volume::open(&over(&meanwhile), "two", "test", false).unwrap());
+        },
+    );
+    assert!(matches!(platfs_store::rename(&interrupted, "two", "three"), Err(Error::Conflict(_))));
+    assert!(read("two").unwrap() == wanted && matches!(read("three"), Err(Error::NoVolume)));
+}
+
+#[test]
+fn what_a_log_wrote_is_fetched_once_by_many_and_not_at_all_with_a_cache() {
+    let (objects, directory) = (Arc::new(Memory::new()), tempfile::tempdir().unwrap());
+    let device = Volume::create(&over(&objects), "one", 8 << 20, "test").unwrap();
+    (0..8_u8).for_each(|at| {
+        device.write_at(u64::from(at) << 20, &vec![at + 1; 1 << 20]).unwrap();
+        device.flush().unwrap();
+    });
+    device.close().unwrap();
+    let open = || {
+        let cache = platfs_store::Cache::new(directory.path().to_owned(), 1 << 30);
+        Arc::new(Store::new(Arc::clone(&objects) as Arc<dyn Objects>, patience(), Some(cache)))
+    };
+    let read_by_many = || {
+        let store = open();
+        let volume = Stored::open(&store, "one").unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let volume = &volume;
+                scope.spawn(move || {
+                    volume.will_read(std::slice::from_ref(&(0..8 << 20)));
+                    let mut block = [0; 4096];
+                    for at in (0..8 << 20).step_by(65536).cycle().skip(thread * 16).take(128) {
+                        volume.read_at(at, &mut block).unwrap();
+                    }
+                });
+            }
+        });
+        drop(volume);
+        store.counts()
+    };
+    let first = read_by_many();
+    assert!(first.bytes_in < (8 << 20) + (1 << 20), "{first:?}");
+    // A manifest.
+    assert_eq!(read_by_many().reads, 1);
+}
+
+/// A copy of a store of which one is known to be safe.
+#[test]
+fn a_copy_of_a_store_is_tried_out_where_it_is() {
+    let objects = Arc::new(Memory::new());
+    let at = |objects: &Arc<Memory>, place: &str| {
+        let store = Store::new(Arc::clone(objects) as Arc<dyn Objects>, patience(), None);
+        Arc::new(store.at(place.to_owned()))
+    };
+    push(&at(&objects, "http://one s3://b"), &image(SIZE, 13), "one", &Push::default()).unwrap();
+    let writes = |store: Arc<Store>| {
+        platfs_store::ready(&store).unwrap();
+        store.counts().writes
+    };
+    assert_eq!(writes(at(&objects, "http://one s3://b")), 0);
+    let copy = Arc::new(Memory::holding(objects.contents()));
+    assert!(writes(at(&copy, "http://two s3://b")) > 8);
+    assert_eq!(writes(at(&copy, "http://two s3://b")), 0);
+    // What an earlier version tried out is tried again once.
+    objects.remove(objects.contents().keys().find(|key| key.starts_with("tried/")).unwrap()).unwrap();
+    assert!(writes(at(&objects, "http://one s3://b")) > 8);
+}

@@ -16,6 +16,8 @@ pub enum Fate {
     Unanswered,
     /// It is carried out, and once more later.
     Twice,
+    /// The program that makes it is gone.
+    Killed,
 }
 
 /// A request that is on its way.
@@ -29,6 +31,10 @@ pub struct Hooked {
     fate: Decides,
 }
 
+fn killed() -> Error {
+    Error::Invalid("the program was killed".into())
+}
+
 impl Hooked {
     pub fn new(inner: &Arc<Memory>, fate: impl Fn(&str, &str) -> Fate + Send + Sync + 'static) -> Self {
         Hooked { inner: Arc::clone(inner), late: Arc::default(), fate: Box::new(fate) }
@@ -38,6 +44,7 @@ impl Hooked {
         match (self.fate)(what, key) {
             Fate::Done | Fate::Twice => work(),
             Fate::Lost | Fate::Unanswered => Err(Error::Unavailable("no answer".into())),
+            Fate::Killed => Err(killed()),
         }
     }
 
@@ -50,6 +57,7 @@ impl Hooked {
         match (self.fate)(what, key) {
             Fate::Done => work(&self.inner),
             Fate::Lost => Err(lost()),
+            Fate::Killed => Err(killed()),
             Fate::Unanswered => work(&self.inner).and_then(|_| Err(lost())),
             Fate::Twice => {
                 let done = work(&self.inner);

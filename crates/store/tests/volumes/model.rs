@@ -26,6 +26,8 @@ const BLOCK: usize = 4096;
 const PLACE: std::ops::Range<usize> = 4 * BLOCK..5 * BLOCK;
 const HOUR: u64 = 3600;
 const GRACE: u64 = 2 * HOUR;
+/// Steps of others for which a program sleeps now and then.
+const SLEEP: usize = 1000;
 /// Interleavings of the short run.
 const INTERLEAVINGS: usize = 300;
 
@@ -65,9 +67,13 @@ impl World {
         let fate = move |what: &str, _: &str| {
             thread::yield_now();
             if left.load(Ordering::Relaxed) == 0 {
-                return Fate::Lost;
+                return Fate::Killed;
             }
             left.fetch_sub(1, Ordering::Relaxed);
+            if chance(100) {
+                // It sleeps while others work.
+                (0..SLEEP).for_each(|_| thread::yield_now());
+            }
             let writes = matches!(what, "put" | "create" | "replace" | "remove");
             match thread_rng().gen_range(0..40) {
                 0 => Fate::Lost,
@@ -219,15 +225,28 @@ fn read(world: &Arc<World>) {
     world.within(GRACE, || {
         let Ok(volume) = Stored::open(&store, "a") else { return };
         let done = bytes_of(&volume).map(drop);
-        let is_lost = |error: &std::io::Error| error.kind() != std::io::ErrorKind::TimedOut;
+        let is_lost = |error: &std::io::Error| {
+            !matches!(error.kind(), std::io::ErrorKind::TimedOut | std::io::ErrorKind::InvalidInput)
+        };
         assert!(!done.as_ref().is_err_and(is_lost), "{done:?}");
     });
 }
 
 fn clean_up(world: &Arc<World>) {
     let store = world.store();
-    let done = world.within(20 * HOUR, || clean(&store, Duration::from_secs(GRACE), chance(8)));
+    // One that writes nothing is a reader beside others.
+    let dry = chance(8);
+    let most = if dry { GRACE } else { 20 * HOUR };
+    let done = world.within(most, || clean(&store, Duration::from_secs(GRACE), dry));
     assert!(!matches!(done, Err(Error::Damaged { .. } | Error::Missing(_))), "{done:?}");
+}
+
+/// A clean-up each day.
+fn clean_daily(world: &Arc<World>) {
+    for _ in 0..3 {
+        clean_up(world);
+        world.pass(26 * HOUR);
+    }
 }
 
 fn time_goes_on(world: &Arc<World>) {
@@ -276,7 +295,7 @@ fn interleaving() {
         world.may_be(name, bytes);
     }
     let mut programs: Vec<fn(&Arc<World>)> = vec![clean_up, time_goes_on, write];
-    let others = [write, clean_up, push_again, hop, read, pack];
+    let others = [write, clean_up, clean_daily, push_again, hop, read, pack];
     programs.extend((0..3).map(|_| others[thread_rng().gen_range(0..others.len())]));
     let begun: Vec<_> = programs
         .into_iter()
