@@ -61,15 +61,10 @@ fn onto_trace(store: &Arc<Store>, from: &str, to: &str) -> Result<Manifest> {
     if !taken.flags.removed {
         return Err(Error::Exists(to.to_owned()));
     }
-    let lease = Lease::take(store)?;
+    let lease = Lease::take(store, to)?;
     let (old, _) = store.named(from)?;
     let new = forked(store, &old, to, taken.epoch.saturating_add(1))?;
-    lease.is_good()?;
-    let written = store.objects().replace(&key_of_manifest(&new.id), &new.encode(), &version)?;
-    if let Err(error) = lease.is_good() {
-        store.objects().replace(&key_of_manifest(&new.id), &removed(&new).encode(), &written)?;
-        return Err(error);
-    }
+    lease.write(&new, Some(&version))?;
     lease.end()?;
     Ok(new)
 }
@@ -106,7 +101,6 @@ pub fn rename(store: &Arc<Store>, from: &str, to: &str) -> Result<()> {
         return Err(Error::Invalid("a snapshot can't become a volume by its name; fork it".into()));
     }
     marks::ready(store)?;
-    let lease = Lease::take(store)?;
     let front = format!("{from}@");
     let mut names = vec![(from.to_owned(), to.to_owned())];
     for other in volumes(store, false)? {
@@ -114,39 +108,30 @@ pub fn rename(store: &Arc<Store>, from: &str, to: &str) -> Result<()> {
             names.push((other.name.clone(), format!("{to}@{snapshot}")));
         }
     }
-    names.iter().try_for_each(|(from, to)| renamed(store, &lease, from, to))?;
-    lease.end()
+    names.iter().try_for_each(|(from, to)| renamed(store, from, to))
 }
 
-fn renamed(store: &Arc<Store>, lease: &Lease, from: &str, to: &str) -> Result<()> {
-    let (old, version) = store.named(from)?;
-    if old.flags.open {
-        return Err(Error::Open(old.holder));
-    }
+fn renamed(store: &Arc<Store>, from: &str, to: &str) -> Result<()> {
     let (epoch, trace) = match store.manifest_or_trace(&id_of(to)) {
         Err(Error::Missing(_)) => (first_epoch(), None),
         Ok((trace, version)) if trace.flags.removed => (trace.epoch.saturating_add(1), Some(version)),
         Ok(_) => return Err(Error::Exists(to.to_owned())),
         Err(error) => return Err(error),
     };
-    let new = Manifest { created: old.created, ..forked(store, &old, to, epoch)? };
-    let key = key_of_manifest(&new.id);
-    lease.is_good()?;
-    let written = match trace {
-        None => store.objects().create(&key, &new.encode())?,
-        Some(trace) => store.objects().replace(&key, &new.encode(), &trace)?,
-    };
-    let undo = |error: Error| {
-        store.objects().replace(&key, &removed(&new).encode(), &written)?;
-        Err(error)
-    };
-    if let Err(error) = lease.is_good() {
-        return undo(error);
+    let lease = Lease::take(store, to)?;
+    let (old, version) = store.named(from)?;
+    if old.flags.open {
+        return Err(Error::Open(old.holder));
     }
+    let new = Manifest { created: old.created, ..forked(store, &old, to, epoch)? };
+    let written = lease.write(&new, trace.as_ref())?;
     match store.objects().replace(&key_of_manifest(&old.id), &removed(&old).encode(), &version) {
-        Ok(_) => Ok(()),
+        Ok(_) => lease.end(),
         // Whoever opened it meanwhile has it.
-        Err(error @ Error::Conflict(_)) => undo(error),
+        Err(error @ Error::Conflict(_)) => {
+            store.objects().replace(&key_of_manifest(&new.id), &removed(&new).encode(), &written)?;
+            Err(error)
+        }
         // It may have taken effect: both names are better than none.
         Err(error) => Err(error),
     }

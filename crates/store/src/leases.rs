@@ -8,8 +8,9 @@
 //!
 //! A push writes its lease and then looks for a clean-up; a clean-up writes its mark and then looks for leases. So at
 //! least one of the two sees the other. Marks of programs that were lost are void after a time by the store's clock. Who
-//! finds one void says so in the store: a lease is removed, the mark of a clean-up is replaced. So the program sees it if
-//! it was only slow, and looks before each step that relies on its mark.
+//! finds one void says so in the store. A lease names the volume that its program will write: before it is removed that
+//! volume's manifest is renewed, or a trace made where none is, and the program can't write it any more. The mark of a
+//! clean-up is replaced; that looks for it before each step.
 //!
 //! Excludes writers of volumes: they need no lease, since what they write has names of its own (see `renewal`).
 
@@ -18,11 +19,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::address::checked_volume;
 use crate::error::{Error, Result};
+use crate::format::manifest::{Flags, Manifest};
 use crate::format::{hex, unhex};
 use crate::holder;
-use crate::marks::now;
+use crate::keys::{id_of, key_of_manifest};
+use crate::marks::{first_epoch, now};
 use crate::objects::{Listed, Version};
+use crate::renewal::renew;
 use crate::store::Store;
 
 /// The mark of a clean-up.
@@ -40,6 +45,10 @@ const MARK_MAX: u64 = 4096;
 /// How the mark of a clean-up begins that has ended, and of one whose last requests may still be under way.
 const ENDED: &str = "ended";
 const ENDED_LATE: &str = "ended late";
+/// What stands in a lease before the volume that it is for.
+const FOR: &str = " for ";
+/// How often others may come between.
+const TRIES: usize = 64;
 /// Removals, and time, after which a clean-up looks for its mark.
 const LOOK_AFTER: u64 = 64;
 const LOOK_TIME: Duration = Duration::from_secs(60);
@@ -53,10 +62,12 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Takes one.
-    pub(crate) fn take(store: &Arc<Store>) -> Result<Self> {
+    /// Takes one for the volume of that name. What stands there is known before, so that nobody who finds the lease void
+    /// can be passed by.
+    pub(crate) fn take(store: &Arc<Store>, name: &str) -> Result<Self> {
         let key = format!("{LEASES}{}", hex(&crate::random::bytes::<16>()));
-        store.objects().create(&key, &own())?;
+        let mark = format!("{}{FOR}{name} ({})", hex(&crate::random::bytes::<16>()), holder::mark());
+        store.objects().create(&key, mark.as_bytes())?;
         let mut lease = Lease { store: Arc::clone(store), key, condemned: BTreeMap::new(), ended: false };
         if let Some((text, version)) = running(store)?
             && !is_over(&text)
@@ -80,14 +91,22 @@ impl Lease {
         self.condemned.contains_key(key)
     }
 
-    /// Whether it is there: nothing was removed since it was taken.
-    pub(crate) fn is_good(&self) -> Result<()> {
-        if self.store.objects().head(&self.key)?.is_some() {
-            return Ok(());
+    /// Writes a manifest that relies on it: only where that version is, or none.
+    pub(crate) fn write(&self, new: &Manifest, old: Option<&Version>) -> Result<Version> {
+        let key = key_of_manifest(&new.id);
+        let done = match old {
+            Some(version) => self.store.objects().replace(&key, &new.encode(), version),
+            None => self.store.objects().create(&key, &new.encode()),
+        };
+        match done {
+            Err(Error::Exists(_) | Error::Conflict(_)) if self.store.objects().head(&self.key)?.is_none() => {
+                Err(Error::Refused(
+                    "it took too long: what is there already may be removed; begin again, which goes on"
+                        .into(),
+                ))
+            }
+            done => done,
         }
-        Err(Error::Refused(
-            "it took too long: what is there already may be removed; begin again, which goes on".into(),
-        ))
     }
 
     /// Ends it.
@@ -117,15 +136,57 @@ pub(crate) fn is_leased(store: &Store, now: SystemTime) -> Result<bool> {
     let mut is_leased = false;
     for lease in leases {
         match store.objects().get(&lease.key, MARK_MAX) {
-            Ok(mark) if is_void(store, (&lease, &String::from_utf8_lossy(&mark.bytes)), now) => {
-                store.objects().remove(&lease.key)?;
+            Ok(mark) => {
+                let text = String::from_utf8_lossy(&mark.bytes);
+                if is_void(store, (&lease, &text), now) {
+                    fence(store, &text)?;
+                    store.objects().remove(&lease.key)?;
+                } else {
+                    is_leased = true;
+                }
             }
-            Ok(_) => is_leased = true,
             Err(Error::Missing(_)) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(is_leased)
+}
+
+/// Has the program of a lease not write the volume that this names, whatever it knows of it.
+fn fence(store: &Store, text: &str) -> Result<()> {
+    let name = text.split_once(FOR).and_then(|(_, rest)| rest.split_once(" (")).map(|(name, _)| name);
+    // An earlier version's names none.
+    let Some(name) = name else { return Ok(()) };
+    checked_volume(name)?;
+    for _ in 0..TRIES {
+        let done = match store.manifest_or_trace(&id_of(name)) {
+            Ok((manifest, version)) => renew(store, &manifest, &version).map(drop),
+            Err(Error::Missing(key)) => store.objects().create(&key, &trace(name).encode()).map(drop),
+            Err(error) => return Err(error),
+        };
+        match done {
+            Err(Error::Conflict(_) | Error::Exists(_)) => {}
+            done => return done,
+        }
+    }
+    Err(Error::Conflict(name.to_owned()))
+}
+
+/// What a volume leaves that was there.
+fn trace(name: &str) -> Manifest {
+    Manifest {
+        id: id_of(name),
+        parent: [0; 16],
+        name: name.to_owned(),
+        holder: String::new(),
+        flags: Flags { removed: true, ..Flags::default() },
+        size: 0,
+        created: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+        epoch: first_epoch(),
+        nonce: crate::random::number(),
+        map: [0; 32],
+        segments: Vec::new(),
+    }
 }
 
 /// The mark of a clean-up under way.

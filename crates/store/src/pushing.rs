@@ -10,11 +10,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use platfs_device::Device;
 
 use crate::error::{Error, Result};
-use crate::forking::removed;
 use crate::format::manifest::{Flags, Manifest, SIZE_MAX};
 use crate::format::map::{CHUNK, Extent, LEAF_SPAN, Leaf, Map, Target, leaves};
 use crate::format::{Hash, hash};
-use crate::keys::{Kind, id_of, key_of, key_of_manifest};
+use crate::keys::{Kind, id_of, key_of};
 use crate::leases::Lease;
 use crate::marks;
 use crate::store::Store;
@@ -89,7 +88,7 @@ pub fn push(store: &Arc<Store>, image: &dyn Device, name: &str, how: &Push<'_>) 
     }
     marks::ready(store)?;
     let old = taken(store, name, how.force || how.repair)?;
-    let lease = Lease::take(store)?;
+    let lease = Lease::take(store, name)?;
     let itself = how.repair.then(|| store.itself());
     let job = Job { store, itself, image, how, lease: &lease, progress: Progress::default(), size };
     let chunks = job.chunks()?;
@@ -107,26 +106,10 @@ pub fn push(store: &Arc<Store>, image: &dyn Device, name: &str, how: &Push<'_>) 
         map,
         segments: Vec::new(),
     };
-    lease.is_good()?;
-    let key = key_of_manifest(&manifest.id);
-    let written = match &old {
-        Some((_, version)) => store.objects().replace(&key, &manifest.encode(), version)?,
-        None => store.objects().create(&key, &manifest.encode())?,
-    };
-    if let Err(error) = lease.is_good() {
-        // A clean-up that did not wait may have removed what is in the volume: nobody must rely on it.
-        let before = old.map_or_else(|| removed(&manifest), |(old, _)| again(&old, manifest.epoch));
-        store.objects().replace(&key, &before.encode(), &written)?;
-        return Err(error);
-    }
+    lease.write(&manifest, old.as_ref().map(|(_, version)| version))?;
     let done = job.progress.now(size);
     lease.end()?;
     Ok(done)
-}
-
-/// What was there before a push, once more.
-fn again(old: &Manifest, epoch: u64) -> Manifest {
-    Manifest { epoch, nonce: crate::random::number(), ..old.clone() }
 }
 
 /// The manifest that has the name now.

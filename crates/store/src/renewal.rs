@@ -53,6 +53,17 @@ pub(crate) fn replace(store: &Store, old: (&Manifest, &Version), new: &Manifest)
     }
 }
 
+/// Gives a manifest another number.
+///
+/// # Errors
+/// [`Error::Conflict`] if it is another; the store's.
+pub(crate) fn renew(store: &Store, now: &Manifest, version: &Version) -> Result<Manifest> {
+    let step = 1 + crate::random::number() % STEP;
+    let new = Manifest { nonce: now.nonce.wrapping_add(step), ..now.clone() };
+    store.objects().replace(&key_of_manifest(&new.id), &new.encode(), version)?;
+    Ok(new)
+}
+
 /// Renews the manifest of a volume that is open for writing: what it is now, and nobody replaces it any more by a version
 /// from before.
 pub(crate) fn renewed(store: &Store, mut now: Manifest, mut version: Version) -> Result<Manifest> {
@@ -60,11 +71,9 @@ pub(crate) fn renewed(store: &Store, mut now: Manifest, mut version: Version) ->
         if !now.flags.open {
             return Ok(now);
         }
-        let step = 1 + crate::random::number() % STEP;
-        let new = Manifest { nonce: now.nonce.wrapping_add(step), ..now };
-        match store.objects().replace(&key_of_manifest(&new.id), &new.encode(), &version) {
-            Ok(_) => return Ok(new),
-            Err(Error::Conflict(_)) => (now, version) = store.manifest_or_trace(&new.id)?,
+        match renew(store, &now, &version) {
+            Ok(new) => return Ok(new),
+            Err(Error::Conflict(_)) => (now, version) = store.manifest_or_trace(&now.id)?,
             Err(error) => return Err(error),
         }
     }

@@ -211,10 +211,15 @@ fn hop(world: &Arc<World>) {
     let store = world.store();
     let names = ["a", "f1", "trace", "f2"];
     for pair in names.windows(2) {
-        if fork(&store, pair[0], pair[1]).is_err() {
+        let is_renamed = pair[0] != "a" && chance(3);
+        let done = match is_renamed {
+            true => platfs_store::rename(&store, pair[0], pair[1]),
+            false => fork(&store, pair[0], pair[1]).map(drop),
+        };
+        if done.is_err() {
             return;
         }
-        if pair[0] != "a" && chance(2) {
+        if !is_renamed && pair[0] != "a" && chance(2) {
             let _ = platfs_store::remove(&store, pair[0]);
         }
     }
