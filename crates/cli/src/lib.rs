@@ -16,6 +16,7 @@ pub mod memory;
 pub mod mount;
 pub mod nbd;
 pub mod owner;
+pub mod progress;
 pub mod reading;
 pub mod reshaping;
 pub mod signals;
@@ -51,8 +52,13 @@ struct CommandLine {
 /// Runs one command line, its output on standard output, its complaints on standard error.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let mut out = BufWriter::with_capacity(64 << 10, io::stdout());
-    run_with(arguments, &mut out, &mut io::stderr())
+    // Without the thread that hears them, signals do what they always do.
+    let _ = signals::watch();
+    progress::begin();
+    let mut out = BufWriter::with_capacity(64 << 10, progress::stdout());
+    let code = run_with(arguments, &mut out, &mut progress::stderr());
+    progress::end();
+    code
 }
 
 /// Runs one command line with its output and its complaints going where the caller says.
@@ -65,7 +71,9 @@ pub fn run_with<'a>(
     let arguments = check::fsck::by_name(mount::helper::by_name(arguments));
     match CommandLine::try_parse_from(&arguments) {
         Ok(line) => {
-            let mut console = Console::new(out, err).of(&usage::command_of(&arguments));
+            let command = usage::command_of(&arguments);
+            progress::named(&command);
+            let mut console = Console::new(out, err).of(&command);
             let done = line.command.run(&mut console).and_then(|()| console.flush());
             let closed =
                 stores::close_all().map_err(|error| Failure::about("closing the volume of the store", error));

@@ -15,6 +15,7 @@
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
+use std::io::Write;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ pub use platfs_store::Error;
 use platfs_store::objects::Patience;
 use platfs_store::{Address, Cache, LocalLog, Result, Store, Stored, Volume};
 
-use crate::signals::StopSignals;
+use crate::progress;
 
 /// Bytes of the cache where nothing is said.
 const CACHE_SIZE: u64 = 8 << 30;
@@ -59,10 +60,7 @@ pub fn address(name: &OsStr) -> Result<Address> {
 /// # Errors
 /// This build does not know such stores; a setting that can't be understood.
 pub fn store(address: &Address) -> Result<Arc<Store>> {
-    // Threads that speak with a store leave signals to those who wait for them.
-    let held = StopSignals::hold().ok();
     let objects = address.objects();
-    held.into_iter().for_each(StopSignals::release);
     let patience = Patience { limit: patience()?, tell: Some(tell), ..Patience::default() };
     let store = Arc::new(Store::new(objects?, patience, cache(address)?).at(address.place()));
     let mut known = STORES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,13 +122,13 @@ pub fn tell_to(hearer: Hearer) {
     let _ = HEARER.set(hearer);
 }
 
-/// Says something about a store, from any thread: that of a command holds the lock of standard error as long as it works.
+/// Says something about a store, from any thread.
 fn tell(text: &str) {
     match HEARER.get() {
         Some(hearer) => hearer(text),
         None => {
             // There is nobody else to tell.
-            let _ = rustix::io::write(rustix::stdio::stderr(), format!("plat: {text}\n").as_bytes());
+            let _ = progress::stderr().write_all(format!("plat: {text}\n").as_bytes());
         }
     }
 }
@@ -211,15 +209,12 @@ pub fn open_read(name: &OsStr) -> Result<Arc<dyn Device>> {
 /// Has the structures fetched at once by which all else of a file system is found: one after the other each would be a
 /// journey to the store.
 pub fn early(device: Arc<dyn Device>, fetch: impl Fn(&[Range<u64>])) {
-    // Threads that fetch leave signals to those who wait for them.
-    let held = StopSignals::hold().ok();
     fetch(std::slice::from_ref(&(0..FRONT)));
     // A volume that can't be read says so where it is opened.
     if let Ok(ground) = Ground::open(device) {
         fetch(&used::tables(&ground, EARLY).unwrap_or_default());
         fetch(&used::directories(&ground, DIRECTORIES).unwrap_or_default());
     }
-    held.into_iter().for_each(StopSignals::release);
 }
 
 /// Opens a volume for writing; others are kept off while the device lives.
@@ -228,10 +223,7 @@ pub fn early(device: Arc<dyn Device>, fetch: impl Fn(&[Range<u64>])) {
 /// As [`Volume::open`]; see [`store`].
 pub fn open_write(name: &OsStr) -> Result<Arc<dyn Device>> {
     let address = address(name)?;
-    // Threads that speak with a store leave signals to those who wait for them.
-    let held = StopSignals::hold().ok();
     let volume = written(&address).map(Arc::new);
-    held.into_iter().for_each(StopSignals::release);
     let volume = volume?;
     OPEN.with_borrow_mut(|open| open.push(Arc::clone(&volume)));
     let device = Arc::clone(&volume) as Arc<dyn Device>;

@@ -19,8 +19,10 @@ mod facts;
 mod output;
 mod random;
 mod tree;
+mod unfinished;
 
 pub use attributes::{Handle, Times};
 pub use directory::{Directory, Entries};
 pub use facts::{Facts, Id, Kind};
 pub use output::{NewDirectory, Output, Privacy, followed, private_log};
+pub use unfinished::abandon;

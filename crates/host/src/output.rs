@@ -10,6 +10,7 @@
 use crate::directory::Directory;
 use crate::facts::{Facts, Kind};
 use crate::random;
+use crate::unfinished::Unfinished;
 use rustix::fs::AtFlags;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -52,6 +53,8 @@ pub struct Output {
     name: OsString,
     /// The name it has meanwhile, if it needs one.
     temporary: Option<OsString>,
+    /// That name goes if the process is asked to end.
+    unfinished: Option<Unfinished>,
     replaces: bool,
 }
 
@@ -172,7 +175,9 @@ impl Output {
             }
         };
         let name = name.to_owned();
-        let output = Output { file, directory, name, temporary, replaces: false };
+        let unfinished = None;
+        let mut output = Output { file, directory, name, temporary, unfinished, replaces: false };
+        output.note()?;
         output.file.set_len(size)?;
         Ok(output)
     }
@@ -209,6 +214,7 @@ impl Output {
                 let name = random::name(UNFINISHED)?;
                 self.link(&name)?;
                 self.temporary = Some(name.clone());
+                self.note()?;
                 name
             }
         };
@@ -218,6 +224,13 @@ impl Output {
             false => self.directory.rename_to_free(&name, &self.directory, &self.name)?,
         }
         self.temporary = None;
+        Ok(())
+    }
+
+    /// Notes the name that the file has meanwhile.
+    fn note(&mut self) -> io::Result<()> {
+        let name = self.temporary.as_deref();
+        self.unfinished = name.map(|name| Unfinished::new(&self.directory, name)).transpose()?;
         Ok(())
     }
 
@@ -288,6 +301,7 @@ pub struct NewDirectory {
     name: OsString,
     temporary: Option<OsString>,
     made: Directory,
+    _unfinished: Option<Unfinished>,
 }
 
 impl NewDirectory {
@@ -307,7 +321,8 @@ impl NewDirectory {
     pub fn below(above: Directory, name: &OsStr) -> io::Result<Self> {
         let temporary = random::name(UNFINISHED)?;
         let made = above.make_directory(&temporary)?;
-        Ok(Self { above, name: name.to_owned(), temporary: Some(temporary), made })
+        let _unfinished = Unfinished::new(&above, &temporary).ok();
+        Ok(Self { above, name: name.to_owned(), temporary: Some(temporary), made, _unfinished })
     }
 
     /// The directory, to be filled.

@@ -36,6 +36,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/host",
         rungs: "
             output
+            unfinished
             tree
             directory
             attributes
@@ -210,7 +211,9 @@ pub(super) const LADDERS: &[Ladder] = &[
             door
             free_runs image keys usage
             stores stores_left_out
-            console memory nbd owner signals size text
+            signals
+            progress
+            console memory nbd owner size text
         ",
         knots: &[],
         long_lists: 4,

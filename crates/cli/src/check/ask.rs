@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use platfs::check::{Decision, Issue};
 
+use crate::progress;
 use crate::text::Shown;
 
 /// Longest line that is read as an answer, as long as a path can be.
@@ -58,6 +59,7 @@ pub fn about_plan(input: &mut dyn Read, out: &mut dyn Write, usual: Option<&Path
 
 /// Asks for the file of the way back; an empty line is the usual one.
 fn file(input: &mut dyn Read, out: &mut dyn Write, usual: &Path) -> io::Result<Option<PathBuf>> {
+    let _typing = progress::pause();
     write!(out, "New file for the way back [{}]: ", Shown(usual.as_os_str().as_bytes()))?;
     out.flush()?;
     let line = typed(input)?;
@@ -131,6 +133,7 @@ fn answer<T: Copy>(
     question: &str,
     known: &[(char, T)],
 ) -> io::Result<Option<T>> {
+    let _typing = progress::pause();
     loop {
         write!(out, "{question}")?;
         out.flush()?;
@@ -149,11 +152,12 @@ fn answer<T: Copy>(
 /// A line with its end; empty at the end of the input. Nothing behind it is taken: standard input keeps that for the next
 /// question.
 fn typed(input: &mut dyn Read) -> io::Result<Vec<u8>> {
-    let mut line = Vec::new();
-    for byte in input.bytes().take(LINE_MAX) {
-        line.push(byte?);
-        if line.ends_with(b"\n") {
-            break;
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    while line.len() < LINE_MAX && !line.ends_with(b"\n") {
+        match input.read_exact(&mut byte) {
+            Ok(()) => line.extend(byte),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
+            Err(error) => return Err(error),
         }
     }
     Ok(line)

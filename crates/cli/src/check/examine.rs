@@ -60,13 +60,11 @@ pub fn examine(
         let before = check(Arc::clone(device), options, &mut looker).map_err(failed)?;
         names.add(&findings, &before);
     }
-    meter.clear();
     let safe = findings.all_safe();
     let mut made = Made { findings, names, outcome, left: 0, safe };
     if !made.outcome.repaired.is_unchanged() {
         let options = Options { superblock: None, ..options.clone() };
         second_look(&mut made, &options, asked, meter).map_err(failed)?;
-        meter.clear();
     }
     Ok(made)
 }

@@ -163,7 +163,7 @@ impl Sink for Listener<'_, '_> {
         let decision = match &mut self.policy {
             Policy::Look => Decision::Leave,
             Policy::All => Decision::Repair,
-            Policy::Ask(ask) => self.meter.suspended(|| ask(&issue)),
+            Policy::Ask(ask) => ask(&issue),
         };
         let repaired = decision == Decision::Repair && !issue.repair.is_empty();
         self.findings.note(issue, repaired);

@@ -1,10 +1,11 @@
 //! How far a check is: a bar on a terminal, or lines for a program that asked for them (`-C`).
 
 use std::fs::{File, OpenOptions};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use platfs::check::Progress;
+
+use crate::progress::{self, Step};
 
 /// Passes as fsck(8) numbers them, by what of ours each is.
 const NUMBERED: [(&str, u32); 9] = [
@@ -21,29 +22,21 @@ const NUMBERED: [(&str, u32); 9] = [
 
 /// Shows progress.
 pub struct Meter {
-    bar: ProgressBar,
+    bar: bool,
     lines: Option<(File, String)>,
-    pass: &'static str,
 }
 
 impl Meter {
     /// Shows nothing.
     #[must_use]
     pub fn silent() -> Self {
-        Meter { bar: ProgressBar::hidden(), lines: None, pass: "" }
+        Meter { bar: false, lines: None }
     }
 
-    /// A bar, where standard error is a terminal.
+    /// A bar, where there is a terminal for it.
     #[must_use]
     pub fn bar() -> Self {
-        if !std::io::stderr().is_terminal() {
-            return Meter::silent();
-        }
-        let bar = ProgressBar::new(1);
-        if let Ok(style) = ProgressStyle::with_template("{msg:12} {bar:40} {percent:>3} %  {eta} left") {
-            bar.set_style(style);
-        }
-        Meter { bar, ..Meter::silent() }
+        Meter { bar: true, lines: None }
     }
 
     /// Lines `PASS DONE OF NAME` to an open file descriptor, as e2fsck writes them.
@@ -52,7 +45,7 @@ impl Meter {
     /// The descriptor can't be written to.
     pub fn to_descriptor(descriptor: u32, name: &str) -> std::io::Result<Self> {
         let file = OpenOptions::new().append(true).open(format!("/dev/fd/{descriptor}"))?;
-        Ok(Meter { lines: Some((file, name.to_owned())), ..Meter::silent() })
+        Ok(Meter { bar: false, lines: Some((file, name.to_owned())) })
     }
 
     /// Shows how far the check is.
@@ -66,25 +59,9 @@ impl Meter {
                 self.lines = None;
             }
         }
-        if self.bar.is_hidden() {
-            return;
+        if self.bar {
+            let part = Some((progress.done, progress.of));
+            progress::show(Step { what: progress.pass, part, ..Step::default() });
         }
-        if self.pass != progress.pass {
-            self.pass = progress.pass;
-            self.bar.reset();
-            self.bar.set_message(progress.pass);
-        }
-        self.bar.set_length(progress.of);
-        self.bar.set_position(progress.done);
-    }
-
-    /// Does something while no bar is in the way.
-    pub fn suspended<T>(&self, work: impl FnOnce() -> T) -> T {
-        self.bar.suspend(work)
-    }
-
-    /// The check is over.
-    pub fn clear(&self) {
-        self.bar.finish_and_clear();
     }
 }

@@ -5,14 +5,12 @@ mod facts;
 mod sources;
 
 use std::ffi::{OsStr, OsString};
-use std::io::IsTerminal;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use platfs::device::Device;
 use platfs::placement::Placing;
 use platfs::placement::parameters::PlacingError;
@@ -28,6 +26,7 @@ use crate::console::{Console, Failure};
 use crate::door;
 use crate::format::{self, Format, FormatArgs, UuidChoice};
 use crate::image::{self, Part};
+use crate::progress::{self, Step};
 use crate::reading::{no_superblock, open_device, warn_of_writer};
 use crate::size::{human, parse_size};
 use disk::DiskArgs;
@@ -162,6 +161,9 @@ impl Build {
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        if self.quiet {
+            progress::end();
+        }
         if self.sources().is_empty() {
             return Err(Failure::Usage("a source and an image are needed: SOURCE... IMAGE".into()));
         }
@@ -185,7 +187,6 @@ impl Build {
         }
         let asked = self.asked()?;
         let old = self.old(console)?;
-        let bar = Bar::new(&source, self.quiet || self.json);
         let builder = Builder::new(&source)
             .size(self.size)
             .identity(self.identity(&asked, epoch, old.as_ref())?)
@@ -194,7 +195,7 @@ impl Build {
             .sync(self.sync)
             .zeroed(asked.prezeroed)
             .format(asked.options)
-            .watch(bar.watch());
+            .watch(watch(&source));
         let builder = match self.align {
             Some(chunk) => builder.align(chunk),
             None => builder,
@@ -207,7 +208,6 @@ impl Build {
             Target::File(path) => door::build_file(builder, &path, self.force, &disk),
             Target::Device(device) => builder.build_on(device),
         };
-        bar.finish();
         let built = built.map_err(|error| self.build_failure(error))?;
         self.warn_of(&built, console);
         match (self.json, self.quiet) {
@@ -393,34 +393,20 @@ fn drawn(time: u64) -> Result<Identity, Failure> {
     Ok(Identity { uuid: UuidChoice::Random.bytes(time)?, hash_seed: UuidChoice::Random.bytes(time)?, time })
 }
 
-/// Progress on a terminal; nothing elsewhere.
-struct Bar(ProgressBar);
-
-impl Bar {
-    fn new(source: &Source, silent: bool) -> Self {
-        if silent || !std::io::stderr().is_terminal() {
-            return Bar(ProgressBar::hidden());
-        }
-        let bar = ProgressBar::new(source.catalogue().summary().data_bytes);
-        let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}");
-        if let Ok(style) = style {
-            bar.set_style(style);
-        }
-        Bar(bar)
-    }
-
-    /// Moves the bar as data are copied; all else takes no time that could be seen.
-    fn watch(&self) -> Watch {
-        let bar = self.0.clone();
-        Watch::new(move |progress: &Progress| {
-            if progress.stage == Stage::Data {
-                bar.set_position(progress.bytes);
-            }
-            ControlFlow::Continue(())
-        })
-    }
-
-    fn finish(&self) {
-        self.0.finish_and_clear();
-    }
+/// Shows how far each stage is.
+fn watch(source: &Source) -> Watch {
+    let all = source.catalogue().summary().data_bytes;
+    Watch::new(move |progress: &Progress| {
+        let (what, part) = match progress.stage {
+            Stage::Planning => ("planning", None),
+            Stage::Names => ("names", None),
+            Stage::Data => ("", Some((progress.bytes, all))),
+            Stage::Packing => ("packing", None),
+            Stage::Finishing => ("finishing", None),
+            _ => ("", None),
+        };
+        let files = if part.is_some() { 0 } else { progress.files };
+        progress::show(Step { what, files, bytes: progress.bytes, part });
+        ControlFlow::Continue(())
+    })
 }

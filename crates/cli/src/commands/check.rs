@@ -27,6 +27,7 @@ use crate::console::{Console, Failure};
 use crate::door::output::filled;
 use crate::door::{self, Shared};
 use crate::image;
+use crate::progress;
 use crate::text::Shown;
 use platfs_image::clock::now;
 
@@ -153,6 +154,9 @@ impl Check {
             return self.bring_back(console, path);
         }
         self.e2fsck.refuse()?;
+        if self.is_silent() {
+            progress::end();
+        }
         let (_stoppable, begun) = (stop::stoppable(), Instant::now());
         let held = self.open(console)?;
         if let Some(code) = self.pass_over(console, &held)? {
@@ -296,11 +300,13 @@ impl Check {
                 let failed = |error| Failure::Usage(format!("-C {descriptor}: {error}"));
                 Meter::to_descriptor(descriptor.unsigned_abs(), name).map_err(failed)
             }
-            Some(0) => Ok(Meter::bar()),
-            Some(_) => Ok(Meter::silent()),
-            None if self.json || self.fsck => Ok(Meter::silent()),
-            None => Ok(Meter::bar()),
+            None | Some(_) => Ok(Meter::bar()),
         }
+    }
+
+    /// Whether nothing shows how far it is: fsck(8) asks for that with `-C`.
+    fn is_silent(&self) -> bool {
+        self.progress.map_or(self.fsck, |descriptor| descriptor != 0)
     }
 
     fn examine(&self, held: &Held, policy: Policy<'_>) -> Result<Made, Failure> {
@@ -373,7 +379,7 @@ impl Check {
 
     /// Checks again, asking about each issue.
     fn one_by_one(&self, held: &Held, names: &Names) -> Result<(Made, bool), Failure> {
-        let (mut input, mut output) = (stdin(), stdout());
+        let (mut input, mut output) = (stdin(), progress::stdout());
         let mut questions = Questions::new(&mut input, &mut output);
         let mut ask = |issue: &Issue| -> Decision {
             let place = names.place(&issue.place);

@@ -20,6 +20,7 @@ use crate::bulk::{Actor, Job, Terms};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
 use crate::door;
+use crate::progress;
 use crate::reading::{OpenImage, absolute};
 use crate::text::Shown;
 use crate::writing::{self, Target};
@@ -70,6 +71,9 @@ impl Format {
 
 impl Convert {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        if self.quiet {
+            progress::end();
+        }
         let first = self.image.name();
         if live::is_directory(first) {
             return self.live(console, first);
@@ -108,7 +112,7 @@ impl Convert {
     }
 
     fn alone(&self, image: &OpenImage) -> Result<Vec<Map<String, Value>>, Failure> {
-        let (actor, watcher) = (Actor::root(), Alone::new(self.quiet));
+        let (actor, watcher) = (Actor::root(), Alone);
         let options = Options { form: self.to.form(), dry_run: self.dry_run };
         let mut reports = Vec::new();
         for path in self.starts() {

@@ -70,7 +70,7 @@ impl Cp {
     }
 
     fn alone(&self, console: &mut Console<'_>) -> Result<Done, Failure> {
-        let (actor, watcher) = (Actor::root(), Alone::new(false));
+        let (actor, watcher) = (Actor::root(), Alone);
         let sum = std::cell::Cell::new(Done::default());
         let options = copy::Options { recursive: self.recursive, force: self.force, preserve: self.preserve };
         writing::change_towards(&self.image, &self.paths, console, |image: &OpenImage, source, target| {

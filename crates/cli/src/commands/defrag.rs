@@ -12,6 +12,7 @@ use crate::bulk::defrag::{self, Options};
 use crate::bulk::{Actor, Job, Terms};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
+use crate::progress;
 use crate::reading::{OpenImage, absolute, paths_or_root};
 use crate::size;
 use crate::text::Shown;
@@ -48,6 +49,9 @@ pub struct Defrag {
 
 impl Defrag {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        if self.quiet {
+            progress::end();
+        }
         let first = self.image.name();
         if live::is_directory(first) {
             return self.live(console, first);
@@ -80,10 +84,9 @@ impl Defrag {
             starts.push((image.find(&path, true)?, absolute(path.as_bytes())));
         }
         let starts: Vec<_> = starts.iter().map(|(number, path)| (*number, &path[..])).collect();
-        let (actor, watcher) = (Actor::root(), Alone::new(self.quiet));
+        let (actor, watcher) = (Actor::root(), Alone);
         let job = Job::new(&image.volume, &actor, &watcher, Terms::ALL);
         let report = defrag::defrag(&job, &starts, self.options());
-        drop(watcher);
         Ok(report.map_err(|halt| writing::halted(image, halt))?.object())
     }
 

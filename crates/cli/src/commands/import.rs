@@ -1,7 +1,6 @@
 //! `plat import`: an archive into a directory, of an image or of a mount.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::path::Path;
 
 use clap::Args;
@@ -13,6 +12,7 @@ use crate::bulk::{Actor, Terms};
 use crate::bulk::{Done, Job, import};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
+use crate::progress;
 use crate::reading::OpenImage;
 use crate::writing::{self, Target};
 
@@ -39,6 +39,9 @@ pub struct Import {
 
 impl Import {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        if self.quiet {
+            progress::end();
+        }
         let to = self.image.name();
         // What can't be read or unpacked changes nothing.
         let archive = self.archive()?;
@@ -52,7 +55,7 @@ impl Import {
     fn archive(&self) -> Result<Section, Failure> {
         let options = SourceOptions::new();
         let opened = match self.archive == "-" {
-            true => options.unpacked_stream(io::stdin(), "standard input"),
+            true => options.unpacked_stream(progress::stdin(), "standard input"),
             false => options.unpacked(Path::new(&self.archive)),
         };
         opened.map_err(|error: SourceError| Failure::Failed(error.to_string()))
@@ -68,11 +71,10 @@ impl Import {
         let mut done = Done::default();
         writing::change(&self.image, console, |image: &OpenImage, console| {
             let directory = image.find(&self.to, true)?;
-            let (actor, watcher) = (Actor::root(), Alone::new(self.quiet));
+            let (actor, watcher) = (Actor::root(), Alone);
             let job = Job::new(&image.volume, &actor, &watcher, Terms::ALL);
             let imported = import::import(&job, directory, archive, import::Options { force: self.force });
             done = job.done();
-            drop(watcher);
             let odd = imported.map_err(|halt| writing::halted(image, halt))?;
             odd.iter().for_each(|line| console.warn(line));
             Ok(())

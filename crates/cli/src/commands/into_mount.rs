@@ -11,6 +11,7 @@ use platfs_image::source::SourceOptions;
 use super::live;
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
+use crate::progress;
 
 /// Directories below each other; the host's trees are not deeper, its links could be.
 const DEPTH_MAX: usize = 1000;
@@ -48,7 +49,7 @@ impl How {
     fn one(&self, console: &mut Console<'_>, source: &Path, to: &Path, depth: usize) -> Result<(), Failure> {
         let failed = |error: io::Error| live::host(source.as_os_str(), error);
         if depth == 0 && source == Path::new("-") {
-            let spool = SourceOptions::new().spooled(io::stdin(), "standard input");
+            let spool = SourceOptions::new().spooled(progress::stdin(), "standard input");
             let spool = spool.map_err(|error| Failure::Failed(error.to_string()))?;
             let file = spool.file().ok_or_else(|| Failure::Failed("standard input: no file".into()))?;
             return self.file(console, file, to);

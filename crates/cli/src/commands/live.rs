@@ -1,15 +1,13 @@
-//! What commands share that work on a mount through its server: whether they do, the files that they bring to it, progress,
-//! and what they say.
+//! What commands share that work on a mount through its server: whether they do, the files that they bring to it, how far
+//! it is, and what they say.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, FileTimes};
-use std::io::{self, IsTerminal, Seek};
+use std::io::{self, Seek};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use ondisk::inode::Timestamp;
 use serde_json::{Map, Value};
 
@@ -19,6 +17,7 @@ use crate::bulk::{Done, Halt, Watcher};
 use crate::console::{Console, Failure};
 use crate::control::client::{self, Found, Outcome};
 use crate::control::protocol::{Request, Verb};
+use crate::progress::{self, Step};
 use crate::text::Shown;
 
 /// Whether a path is one of a mount by `plat mount`. An image that lies in one is meant as an image where the other
@@ -29,15 +28,7 @@ pub(super) fn is_meant<'p>(first: &OsStr, rest: impl IntoIterator<Item = &'p OsS
 }
 
 /// Does work on a plain image: nobody else has to know.
-pub(super) struct Alone {
-    bar: ProgressBar,
-}
-
-impl Alone {
-    pub(super) fn new(quiet: bool) -> Self {
-        Alone { bar: bar(quiet) }
-    }
-}
+pub(super) struct Alone;
 
 impl Watcher for Alone {
     fn now(&self) -> Timestamp {
@@ -45,35 +36,14 @@ impl Watcher for Alone {
     }
 
     fn go_on(&self, done: &Done) -> Result<(), Halt> {
-        show(&self.bar, done);
+        show(done);
         Ok(())
     }
 }
 
-impl Drop for Alone {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
-    }
-}
-
-/// Progress on a terminal; nothing elsewhere.
-fn bar(quiet: bool) -> ProgressBar {
-    if quiet || !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {pos} files, {msg}, {elapsed}") {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
-}
-
-fn show(bar: &ProgressBar, done: &Done) {
-    if !bar.is_hidden() {
-        bar.set_position(done.files + done.directories);
-        bar.set_message(crate::size::human(done.bytes));
-    }
+/// Shows how far work on files is.
+pub(super) fn show(done: &Done) {
+    progress::show(Step { files: done.files + done.directories, bytes: done.bytes, ..Step::default() });
 }
 
 /// A command line that names no more than an image, or paths of which the first is neither that nor in a mount.
@@ -171,9 +141,7 @@ fn sent<const N: usize>(
 ) -> Result<(Done, Result<Vec<String>, String>), Failure> {
     let Asked { verb, flags, numbers } = asked;
     let request = Request { verb, flags, places: Vec::new(), numbers: numbers.to_vec() };
-    let bar = bar(false);
-    let asked = client::ask(request, places, file, &mut |done| show(&bar, done));
-    bar.finish_and_clear();
+    let asked = client::ask(request, places, file, &mut |done| show(done));
     let subject = places.first().map(|found| found.shown().to_owned()).unwrap_or_default();
     let Outcome { done, said } = asked.map_err(|error| host(OsStr::from_bytes(&subject), error))?;
     Ok((done, said))

@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::console::{Console, Failure};
 use crate::format::{self, Format, FormatArgs};
 use crate::image::shown;
+use crate::progress;
 use crate::text::uuid;
 use target::Target;
 
@@ -72,6 +73,9 @@ impl Planned {
 
 impl Mkfs {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        if self.quiet {
+            progress::end();
+        }
         if let Some(source) = &self.source {
             let (source, image) = (shown(source), shown(&self.image));
             return Err(Failure::Usage(format!("-d copies files: use `plat build {source} {image}`")));

@@ -23,6 +23,7 @@ use crate::mount::remount;
 use crate::mount::trace::Traced;
 use crate::mount::tree::{Guard, Terms, Tree};
 use crate::mount::tuning::{self, Limits};
+use crate::progress;
 use crate::reading::OpenImage;
 use crate::signals::StopSignals;
 use crate::stores;
@@ -72,6 +73,8 @@ pub struct Mount {
 
 impl Mount {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        // It lasts as long as it is wanted.
+        progress::end();
         let first = self.trace.is_some().then_some("nowriteback_cache");
         let words = first.into_iter().chain(self.options.iter().map(String::as_str));
         let options = MountOptions::parse(words, self.sloppy).map_err(Failure::Usage)?;

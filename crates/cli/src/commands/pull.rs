@@ -10,10 +10,11 @@ use platfs::device::Device;
 use platfs_host::Privacy;
 
 use super::live;
-use crate::bulk::{Done, Watcher};
+use crate::bulk::Done;
 use crate::console::{Console, Failure};
 use crate::door::output::Output;
 use crate::image;
+use crate::progress::{self, Step};
 use crate::size::human;
 use crate::stores;
 use crate::text::Shown;
@@ -48,12 +49,10 @@ impl Pull {
             .map_err(|error| Failure::about(image::shown(&self.volume), error))?;
         let output = Output::through(&self.out, from.size(), Privacy::Private).map_err(failed)?;
         let to: Arc<dyn Device> = Arc::new(output.device().map_err(failed)?);
-        let bar = Mutex::new(live::Alone::new(self.json));
-        let bytes = copied(&from, &to, &bar).map_err(|(subject, error)| match subject {
+        let bytes = copied(&from, &to).map_err(|(subject, error)| match subject {
             Side::Store => Failure::about(image::shown(&self.volume), error),
             Side::File => failed(error),
         })?;
-        drop(bar);
         output.finish().map_err(failed)?;
         if !self.json {
             let out = Shown(self.out.as_os_str().as_encoded_bytes());
@@ -71,11 +70,7 @@ enum Side {
 }
 
 /// Copies everything that is not zeros; bytes of that.
-fn copied(
-    from: &Arc<dyn Device>,
-    to: &Arc<dyn Device>,
-    bar: &Mutex<live::Alone>,
-) -> Result<u64, (Side, std::io::Error)> {
+fn copied(from: &Arc<dyn Device>, to: &Arc<dyn Device>) -> Result<u64, (Side, std::io::Error)> {
     let (next, copied, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let failure = Mutex::new(None);
     let fail = |side, error| {
@@ -97,11 +92,10 @@ fn copied(
                 if let Err(error) = to.write_at(start, &bytes) {
                     return fail(Side::File, error);
                 }
-                let bytes = copied.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                if let Ok(bar) = bar.try_lock() {
-                    let _ = bar.go_on(&Done { bytes, ..Done::default() });
-                }
+                copied.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             }
+            let part = Some((start.saturating_add(STEP).min(from.size()), from.size()));
+            progress::show(Step { bytes: copied.load(Ordering::Relaxed), part, ..Step::default() });
         }
     };
     std::thread::scope(|scope| (0..WORKERS).for_each(|_| drop(scope.spawn(work))));

@@ -1,7 +1,6 @@
 //! `plat push`: an image into a store.
 
 use std::ffi::OsString;
-use std::sync::Mutex;
 
 use clap::Args;
 use platfs::device::Device;
@@ -10,11 +9,11 @@ use platfs_store::{Push as Pushing, Pushed, push};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-use super::{json, live};
-use crate::bulk::{Done, Watcher};
+use super::json;
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
+use crate::progress::{self, Step};
 use crate::reading::open_device;
 use crate::size::human;
 use crate::stores;
@@ -50,13 +49,8 @@ impl Push {
         let volume = address.volume().map_err(failed)?;
         let store = stores::store(&address).map_err(failed)?;
         let only = if self.all { None } else { in_use(&device) };
-        let bar = Mutex::new(live::Alone::new(self.json));
         let watch = |now: &Pushed| {
-            let done = Done { bytes: now.size, files: now.new_chunks, ..Done::default() };
-            // A thread that does not get it shows the next.
-            if let Ok(bar) = bar.try_lock() {
-                let _ = bar.go_on(&done);
-            }
+            progress::show(Step { bytes: now.size, ..Step::default() });
             Ok(())
         };
         let how = Pushing { force: self.force, repair: self.repair, only, watch: Some(&watch) };
@@ -67,7 +61,6 @@ impl Push {
             };
             Failure::about(image::shown(&self.to), format!("{error}{hint}"))
         })?;
-        drop(bar);
         self.say(console, &done)
     }
 

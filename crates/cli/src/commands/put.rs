@@ -18,6 +18,7 @@ use platfs::{Attributes, Error, Kind, NewInode, Replace, Times, Volume};
 use super::{into_mount, live};
 use crate::console::{Console, Failure};
 use crate::owner::parse_owner;
+use crate::progress;
 use crate::reading::OpenImage;
 use crate::text::Shown;
 use crate::writing::{self, Place, Target};
@@ -122,7 +123,7 @@ impl Copies<'_> {
         let Copies { put, image } = self;
         if source == "-" && depth == 0 {
             let attributes = put.attributes(0o644, image.volume.now(), image.volume.now());
-            return self.file(Contents { source, data: &mut io::stdin(), size: 0 }, attributes, to);
+            return self.file(Contents { source, data: &mut progress::stdin(), size: 0 }, attributes, to);
         }
         let facts = fs::symlink_metadata(source).map_err(|error| host(source, error))?;
         let time = |seconds, nanoseconds: i64| Timestamp {

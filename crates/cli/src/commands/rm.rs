@@ -69,7 +69,7 @@ impl Rm {
     }
 
     fn alone(&self, console: &mut Console<'_>) -> Result<Done, Failure> {
-        let (actor, watcher) = (Actor::root(), Alone::new(false));
+        let (actor, watcher) = (Actor::root(), Alone);
         let sum = Cell::new(Done::default());
         let options = remove::Options { recursive: self.recursive, dir: self.dir, force: self.force };
         writing::change_each(&self.image, &self.paths, console, |image: &OpenImage, path| {

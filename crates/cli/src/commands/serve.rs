@@ -11,6 +11,7 @@ use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
 use crate::nbd::{Export, Server};
+use crate::progress;
 use crate::reading::open_device;
 use crate::signals::StopSignals;
 use crate::text::Shown;
@@ -30,6 +31,8 @@ pub struct Serve {
 
 impl Serve {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        // It lasts as long as it is wanted.
+        progress::end();
         let name = image::shown(&self.image).to_string();
         let socket = || Shown(self.nbd.as_os_str().as_encoded_bytes());
         let failed = |error: std::io::Error| Failure::about(socket(), error);

@@ -11,7 +11,7 @@ use platfs::device::Keeping;
 use platfs_host::Privacy;
 
 use super::live;
-use crate::bulk::{Done, Watcher, snapshot};
+use crate::bulk::{Done, snapshot};
 use crate::console::{Console, Failure};
 use crate::control::protocol::Verb;
 use crate::door::{self, output::Output};
@@ -72,11 +72,11 @@ impl Snapshot {
         let output =
             Output::through(&self.out, device.size(), image::privacy(&self.source)).map_err(failed)?;
         let to = output.device().map_err(failed)?;
-        let watcher = live::Alone::new(false);
         let mut done = Done::default();
         snapshot::take(&Arc::new(Keeping::new(device)), Arc::new(to), |bytes| {
             done.bytes = bytes;
-            watcher.go_on(&done)
+            live::show(&done);
+            Ok(())
         })
         .map_err(|halt| Failure::about(&name, halt))?;
         output.finish().map_err(failed)?;

@@ -1,5 +1,4 @@
 //! A terminal as a person sees it: a pseudo-terminal, and a screen that what is written there makes.
-#![allow(dead_code, reason = "not all of it is used yet")]
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -55,15 +54,22 @@ fn size(columns: u16) -> Winsize {
 impl Terminal {
     /// Runs a program with all three streams on a terminal.
     pub fn run(command: &Command, columns: u16) -> Self {
-        Self::run_with(command, columns, |_| {})
+        Self::run_with(command, columns, |led| led)
     }
 
     /// The same, once `change` has led streams elsewhere.
-    pub fn run_with(command: &Command, columns: u16, change: impl FnOnce(&mut Command)) -> Self {
+    pub fn run_with(
+        command: &Command,
+        columns: u16,
+        change: impl FnOnce(&mut Command) -> &mut Command,
+    ) -> Self {
         let (master, slave) = pair(columns);
         let mut led = Command::new("setsid");
         led.arg("--ctty").arg(command.get_program()).args(command.get_args());
         led.env("TERM", "xterm").env_remove("NO_COLOR");
+        if let Some(directory) = command.get_current_dir() {
+            led.current_dir(directory);
+        }
         for (name, value) in command.get_envs() {
             match value {
                 Some(value) => led.env(name, value),

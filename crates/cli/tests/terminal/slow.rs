@@ -1,5 +1,4 @@
 //! A disk that is as slow as a test wants: a file system of one file, whose bytes lie in a file elsewhere.
-#![allow(dead_code, reason = "not all of it is used yet")]
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,7 +10,6 @@ use fuse::{
     Access, Attributes, Caller, Change, Entry, Errno, FileType, Gather, GiveWay, Known, Listed, NewNode,
     ROOT, Replace, Result, Seek, Service, Session, Statistics, Time, Transport, WriteFlags,
 };
-use testkit::scratch::Scratch;
 
 const NAME: &[u8] = b"disk.img";
 const NODE: u64 = ROOT + 1;
@@ -35,17 +33,17 @@ struct Disk {
 /// The disk, mounted.
 pub struct Slow {
     disk: Arc<Disk>,
-    scratch: Scratch,
+    directory: PathBuf,
     session: Option<Session>,
 }
 
 impl Slow {
-    /// Brings a file to a disk that is fast as yet.
-    pub fn new(file: &Path) -> Self {
-        let scratch = Scratch::new("slow");
+    /// Brings a file to a disk that is fast as yet, at a directory that is made.
+    pub fn new(file: &Path, directory: &Path) -> Self {
+        std::fs::create_dir(directory).unwrap();
         let file = File::options().read(true).write(true).open(file).unwrap();
         let disk = Arc::new(Disk { file, pace: Mutex::new(Pace::Free), changed: Condvar::new() });
-        let directory = fuse::mount_point(scratch.path()).unwrap();
+        let directory = fuse::mount_point(directory).unwrap();
         let options = fuse::Options {
             source: "slow".into(),
             subtype: "slow".into(),
@@ -62,12 +60,7 @@ impl Slow {
             threads: 4,
         };
         let session = Session::start(Arc::clone(&disk) as Arc<dyn Service>, &directory, &options).unwrap();
-        Slow { disk, scratch, session: Some(session) }
-    }
-
-    /// Where the file is.
-    pub fn path(&self) -> PathBuf {
-        self.scratch.join("disk.img")
+        Slow { disk, directory, session: Some(session) }
     }
 
     /// From now on each request takes so long.
@@ -75,8 +68,10 @@ impl Slow {
         self.disk.go(Pace::Each(time));
     }
 
-    /// Answers no more.
+    /// Answers no more, and the kernel knows nothing of it.
     pub fn hold(&self) {
+        let file = File::open(self.directory.join("disk.img")).unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         self.disk.go(Pace::Held);
     }
 
@@ -89,7 +84,7 @@ impl Slow {
 impl Drop for Slow {
     fn drop(&mut self) {
         self.release();
-        let _ = fuse::unmount(self.scratch.path(), true);
+        let _ = fuse::unmount(&self.directory, true);
         if let Some(session) = self.session.take() {
             let _ = session.wait();
         }
@@ -255,8 +250,11 @@ impl Service for Disk {
         Err(Errno::PERM)
     }
 
-    fn allocate(&self, _: Caller, _: u64, _: u32, _: (u64, u64)) -> Result<Known> {
-        Err(Errno::OPNOTSUPP)
+    fn allocate(&self, _: Caller, _: u64, mode: u32, (start, len): (u64, u64)) -> Result<Known> {
+        self.pass();
+        let mode = rustix::fs::FallocateFlags::from_bits_retain(mode);
+        rustix::fs::fallocate(&self.file, mode, start, len)?;
+        Ok(Known::Still)
     }
 
     fn copy(&self, _: Caller, _: (u64, u64), _: (u64, u64), _: u64) -> Result<(u64, Known)> {

@@ -1,7 +1,7 @@
 //! The sources of `plat build`, with the options that say how they are read.
 
 use std::ffi::OsString;
-use std::io::{Read, stdin};
+use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -12,6 +12,7 @@ use platfs_image::{Source, SourceError, SourceOptions};
 use super::{Build, failed};
 use crate::console::Failure;
 use crate::image;
+use crate::progress;
 
 impl Build {
     /// Reads what the image is made of.
@@ -70,10 +71,10 @@ impl Build {
             return Err(Failure::Usage("standard input (`-`) can be one source only".into()));
         }
         let opened = match self.sources() {
-            [source] if is_stream(source) => options.read(stdin(), NAME),
+            [source] if is_stream(source) => options.read(progress::stdin(), NAME),
             [source] => options.open(source),
             sources => {
-                let mut stream = stdin();
+                let mut stream = progress::stdin();
                 let mut stream = Some(&mut stream as &mut dyn Read);
                 let layers = sources.iter().map(|source| match stream.take_if(|_| is_stream(source)) {
                     Some(stream) => Layer::Stream(stream, NAME),
