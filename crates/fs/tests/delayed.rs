@@ -676,3 +676,79 @@ fn new_files_read_a_new_table_in_stretches() {
     assert!(reads <= 12, "{reads} reads");
     volume.close().unwrap();
 }
+
+/// Fills a volume to the last block by a file of its own.
+fn fill(volume: &Volume, name: &str) -> InodeNumber {
+    let file = create(volume, name);
+    let mut at = 0;
+    for piece in [1 << 20, 1 << 16, 4096] {
+        loop {
+            match volume.write_at(file, at, &vec![1; piece], WriteOptions::default()) {
+                Ok(()) => at += piece as u64,
+                Err(Error::NoSpace) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    file
+}
+
+/// A kernel has taken bytes from their writer, with space promised to them, and hands them over when others have taken
+/// all the rest. They come in another order, in pieces, and some of them twice.
+#[test]
+fn bytes_that_are_expected_find_room_on_a_full_volume() {
+    const LEN: u64 = 3 << 20;
+    let scratch = Scratch::new("bytes_that_are_expected");
+    for (fs_type, block) in [(FsType::Ext4, 4096), (FsType::Ext4, 1024), (FsType::Ext2, 1024)] {
+        let image = scratch.join(format!("{fs_type:?}-{block}"));
+        let file = File::options().read(true).write(true).create_new(true).open(&image).unwrap();
+        file.set_len(24 << 20).unwrap();
+        let device: Arc<dyn Device> = Arc::new(FileDevice::new(file).unwrap());
+        plan(fs_type, block, "^has_journal", 24 << 20).write(&*device).unwrap();
+        let volume = Volume::open(device, &options().delay(1 << 20)).unwrap();
+        let taken = WriteOptions { taken: true, ..WriteOptions::default() };
+        let (file, other) = (create(&volume, "file"), create(&volume, "other"));
+        write(&volume, file, 100_000, &[3; 10_000]);
+        for offset in (0..LEN).step_by(1 << 18) {
+            volume.expect(file, offset, 1 << 18).unwrap();
+            volume.expect(file, offset + 5000, 70_000).unwrap();
+        }
+        volume.expect(other, 0, 10_000).unwrap();
+        let full = fill(&volume, "full");
+        assert!(matches!(volume.expect(other, 10 << 20, 1 << 20), Err(Error::NoSpace)));
+        volume.expect(full, 0, 100_000).expect("what has its blocks needs nothing");
+        for offset in (0..LEN).step_by(1 << 16).collect::<Vec<_>>().into_iter().rev() {
+            volume.write_at(file, offset, &[9; 1 << 16], taken).unwrap();
+            volume.write_at(file, offset + 1000, &[9; 5000], taken).unwrap();
+        }
+        volume.write_at(other, 0, &[8; 10_000], taken).unwrap();
+        volume.sync().unwrap();
+        let mut found = vec![0; LEN as usize];
+        assert_eq!(volume.read_at(file, 0, &mut found).unwrap(), found.len());
+        assert!(found.iter().all(|byte| *byte == 9));
+        volume.close().unwrap();
+        assert_eq!(testkit::fsck::complaints(&image), "");
+    }
+}
+
+#[test]
+fn what_is_expected_no_more_is_free_again() {
+    let volume = volume(32 << 20, 1 << 20);
+    let file = create(&volume, "file");
+    let free = volume.space().free_after_sync();
+    volume.expect(file, 0, 8 << 20).unwrap();
+    let left = volume.space().free_after_sync();
+    assert!(left.unwrap().0 + 2048 <= free.unwrap().0, "{free:?} {left:?}");
+    volume.expect(file, 4096, 4 << 20).unwrap();
+    assert_eq!(volume.space().free_after_sync(), left, "twice is once");
+    // A part comes; what it needed less than it might have is free.
+    volume.write_at(file, 0, &[1; 4 << 20], WriteOptions { taken: true, ..WriteOptions::default() }).unwrap();
+    volume.expect_no_more(file);
+    volume.sync().unwrap();
+    assert_eq!(volume.space().free_after_sync().unwrap().0 + 1024, free.unwrap().0);
+    // All of it came: nothing is left behind.
+    volume.expect(file, 4 << 20, 1 << 20).unwrap();
+    volume.write_at(file, 4 << 20, &[1; 1 << 20], WriteOptions::default()).unwrap();
+    volume.sync().unwrap();
+    assert_eq!(volume.space().free_after_sync().unwrap().0 + 1280, free.unwrap().0);
+}

@@ -291,6 +291,39 @@ fn hard_limits_hold_for_users_and_not_for_root() {
     }
 }
 
+/// What a kernel took from a writer within a limit finds its place, whatever else of that user comes in between.
+#[test]
+fn limits_hold_when_bytes_are_expected() {
+    const TEST: &str = "limits_hold_when_bytes_are_expected";
+    if !tool::have_tools(TEST, &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new("quota-expected");
+    let (image, volume) = small(&scratch);
+    drop(volume);
+    let volume = open(&image, &options().delay(8 << 20));
+    volume.quota().set_limits(QuotaKind::User, 1000, hard(1 << 20, 9)).unwrap();
+    let (bob, root) = (volume.on_behalf_of(1000, 1100), InodeNumber::ROOT);
+    let [file, other] = ["file", "other"].map(|name| create(&bob, root, name, Kind::File, 1000).unwrap());
+    bob.expect(file, 0, 1 << 20).unwrap();
+    bob.expect(file, 4096, 1 << 19).unwrap();
+    refused(bob.expect(other, 0, 1), QuotaKind::User, 1000);
+    refused(write(&bob, other, 0, 1), QuotaKind::User, 1000);
+    for offset in (0..1 << 20).step_by(1 << 16) {
+        write(&bob, file, offset, 1 << 16).unwrap();
+        write(&bob, file, offset, 1 << 12).unwrap();
+        refused(write(&bob, other, 0, 1), QuotaKind::User, 1000);
+    }
+    volume.sync().unwrap();
+    assert_eq!(volume.quota().record(QuotaKind::User, 1000).unwrap().usage.bytes, 1 << 20);
+    volume.truncate(file, 0).unwrap();
+    bob.expect(file, 0, 1 << 20).unwrap();
+    volume.expect_no_more(file);
+    write(&bob, other, 0, 1 << 20).unwrap();
+    volume.close().unwrap();
+    assert_right(&image, &options());
+}
+
 #[test]
 fn soft_limits_hold_when_their_grace_is_over() {
     const TEST: &str = "soft_limits_hold_when_their_grace_is_over";

@@ -11,6 +11,7 @@
 //! - `flushing`: one write-back at a time;
 //! - `state`: a moment only, never while the device is waited for.
 
+mod ahead;
 mod buffers;
 mod failures;
 mod growth;
@@ -28,6 +29,7 @@ use placement::Promise;
 use crate::charges::Reserved;
 use crate::hashing::NumberMap;
 use crate::ranges::FileBlocks;
+pub(crate) use ahead::{Ahead, clusters};
 pub(crate) use buffers::Buffers;
 pub use failures::ErrorCursor;
 pub(crate) use failures::Failures;
@@ -53,6 +55,8 @@ pub(crate) struct State {
     pub(crate) reserved: Option<Arc<Reserved>>,
     /// Clusters of data among the promised ones.
     pub(crate) clusters: u64,
+    /// What waits for bytes that are on their way.
+    pub(crate) ahead: Ahead,
     /// How often bytes stopped being dirty: a reader during a write must see the same before and after.
     pub(crate) settled: u64,
     /// Stretches of file blocks that a write-back under way is giving up: what the map says of them does not count.
@@ -77,6 +81,11 @@ impl State {
     /// Whether all of a file that is no longer open has its place.
     pub(crate) fn is_complete(&self) -> bool {
         self.growth.ended && self.pages.is_empty()
+    }
+
+    /// Whether anything is known of it that must not be forgotten.
+    fn is_remembered(&self) -> bool {
+        !self.pages.is_empty() || !self.ahead.is_empty() || self.failures.any() || self.growth.room
     }
 
     /// Whether any of some file blocks are being given up.
@@ -222,6 +231,7 @@ impl Delayed {
                     promise: None,
                     reserved: None,
                     clusters: 0,
+                    ahead: Ahead::default(),
                     settled: 0,
                     leaving: Vec::new(),
                     growth: Growth::default(),
@@ -389,11 +399,7 @@ impl Table {
     /// Forgets files that are not in use and of which nothing is delayed.
     fn sweep(&mut self) {
         self.files.retain(|_, file| {
-            Arc::strong_count(file) > 1
-                || file
-                    .state
-                    .try_lock()
-                    .is_ok_and(|state| !state.pages.is_empty() || state.failures.any() || state.growth.room)
+            Arc::strong_count(file) > 1 || file.state.try_lock().is_ok_and(|state| state.is_remembered())
         });
         self.sweep_at = 2 * self.files.len();
     }

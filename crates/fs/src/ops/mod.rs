@@ -8,6 +8,7 @@ mod bulk;
 mod change;
 mod changing;
 mod data;
+mod expect;
 mod extents;
 mod fault;
 mod fields;

@@ -6,6 +6,7 @@ use ondisk::inode::{FileType, Inode, InodeFlags, TimeField};
 use ondisk::quota::QuotaKind;
 use ondisk::quota::parts::Record;
 use ondisk::units::InodeNumber;
+use placement::Promise;
 
 use super::attrs::file_type;
 use super::changing::change;
@@ -13,7 +14,7 @@ use super::flush::WriteBack;
 use super::rules::{self, Deed};
 use super::sync::sync_metadata;
 use crate::charges::{Ids, Whose};
-use crate::dirty::{DirtyFile, Reason, State};
+use crate::dirty::{Ahead, DirtyFile, Reason, State};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::map::{self, MapForm, State as Mapping};
@@ -40,7 +41,7 @@ pub struct WriteOptions {
     pub taken: bool,
 }
 
-fn regular(node: &Inode, verb: &str) -> Result<()> {
+pub(super) fn regular(node: &Inode, verb: &str) -> Result<()> {
     match file_type(node)? {
         FileType::Regular => Ok(()),
         FileType::Directory => Err(Error::IsDirectory),
@@ -223,7 +224,7 @@ impl Write<'_> {
             match self.once(tried == TRIES) {
                 Err(Error::NoSpace) if tried < TRIES => {
                     need = need.or_else(|| self.volume.space.in_need());
-                    self.find_space(settlements)?;
+                    find_space(self.volume, settlements)?;
                 }
                 // What has lost its last name and its last user is still its owner's.
                 Err(Error::QuotaExceeded { .. }) if tried == 1 => self.volume.uses().clear_away()?,
@@ -231,17 +232,6 @@ impl Write<'_> {
             }
             tried += 1;
         }
-    }
-
-    /// All that may make space free is done: promises become blocks, what was freed can be used.
-    fn find_space(&self, settlements: u64) -> Result<()> {
-        let volume = self.volume;
-        volume.space.await_held(settlements);
-        // What fails here is reported when that file is synced.
-        let _ = WriteBack::of(volume).bytes(u64::MAX);
-        volume.leftovers().reclaim_for_space()?;
-        // What other files could not write back is not this write's failure.
-        if volume.space.holds_freed() { sync_metadata(volume) } else { Ok(()) }
     }
 
     /// One try at a write. In the last one space is not promised but taken, to the last block.
@@ -324,7 +314,7 @@ impl Write<'_> {
             })?;
             let node = self.seen.node();
             let owner = [node.uid(), node.gid(), node.project()];
-            let limits = if before.holes.is_empty() { Vec::new() } else { self.limits_of(owner)? };
+            let limits = if before.holes.is_empty() { Vec::new() } else { limits_of(volume, owner)? };
             let mut state = self.file.state();
             if state.settled != settled {
                 // A write-back ended meanwhile: what was read may be older than what it wrote.
@@ -336,14 +326,16 @@ impl Write<'_> {
                 continue;
             }
             let clusters = self.new_clusters(&state, &before.holes);
-            let bytes = self.bytes_of(clusters);
-            self.keep_limits(&limits, bytes)?;
+            let bytes = bytes_of(volume, clusters);
+            let expected = bytes_of(volume, state.ahead.waiting(blocks, volume.format.geometry.cluster_log2));
+            keep_limits(volume, &limits, bytes.saturating_sub(expected))?;
             if promised {
                 self.promise_space(&mut state, clusters)?;
             }
             if counts && bytes > 0 {
                 volume.session.ledgers.reserve(&mut state.reserved, owner, bytes);
             }
+            self.no_longer_expected(&mut state, expected, promised);
             let node = self.seen.node();
             let extends = range.end > node.size().max(state.pages.end());
             volume.session.delayed.note_write(&mut state, range.len(), extends);
@@ -384,34 +376,6 @@ impl Write<'_> {
         clusters
     }
 
-    fn bytes_of(&self, clusters: u64) -> u64 {
-        let geometry = &self.volume.format.geometry;
-        clusters << (geometry.cluster_log2 + geometry.block_size.log2())
-    }
-
-    /// What the quota files say of the owner of the file, where limits count.
-    fn limits_of(&self, owner: Ids) -> Result<Vec<(Whose, Record)>> {
-        let (volume, ledgers) = (self.volume, &self.volume.session.ledgers);
-        let mut limits = Vec::new();
-        if volume.context().limited && ledgers.is_enforced() {
-            for whose in QuotaKind::ALL.into_iter().zip(owner) {
-                let Some(file) = ledgers.file(whose.0) else { continue };
-                let found = volume.steady(file, || volume.view().quota_record_of(ledgers, whose))?;
-                limits.extend(found.map(|record| (whose, record)));
-            }
-        }
-        Ok(limits)
-    }
-
-    /// Refuses bytes that would exceed the limits of their owner.
-    fn keep_limits(&self, limits: &[(Whose, Record)], bytes: u64) -> Result<()> {
-        limits.iter().try_for_each(|(whose, record)| {
-            let reserved = self.volume.session.ledgers.reserved(*whose);
-            let wanted = Wanted { bytes, inodes: 0, reserved };
-            wanted.refuse_excess(*whose, record, self.volume.now().seconds)
-        })
-    }
-
     /// Promises clusters, and what their map may need in the worst case.
     fn promise_space(&self, state: &mut State, clusters: u64) -> Result<()> {
         let (volume, node) = (self.volume, self.seen.node());
@@ -419,9 +383,9 @@ impl Write<'_> {
         let blocks = (state.clusters + clusters) << log2;
         let runs = state.pages.runs() as u64 + 1;
         let wanted = state.clusters + clusters + volume.view().map(node).blocks_needed_at_most(blocks, runs);
-        let held = state.promise.as_ref().map_or(0, placement::Promise::count);
+        let held = state.promise.as_ref().map_or(0, Promise::count);
         if clusters > 0 && wanted > held {
-            let more = volume.space.promise(wanted - held, volume.context().spared)?;
+            let more = self.promised(&mut state.ahead, wanted - held)?;
             match &mut state.promise {
                 Some(promise) => promise.join(more),
                 none => *none = Some(more),
@@ -430,6 +394,92 @@ impl Write<'_> {
         state.clusters += clusters;
         Ok(())
     }
+
+    /// What has to stay promised to bytes that are on their way, once those of this write are here.
+    fn kept_ahead(&self, ahead: &Ahead) -> u64 {
+        let geometry = &self.volume.format.geometry;
+        let own = self.range().outer(geometry.block_size);
+        let ((runs, all), came) = (ahead.size(), ahead.waiting(own, geometry.cluster_log2));
+        self.volume.needed_ahead(self.seen.node(), runs, all.saturating_sub(came))
+    }
+
+    /// Promises clusters to this write: first those that were promised when its bytes were taken.
+    fn promised(&self, ahead: &mut Ahead, clusters: u64) -> Result<Promise> {
+        let (volume, kept) = (self.volume, self.kept_ahead(ahead));
+        let lent = ahead.lend(clusters, kept);
+        let lacking = clusters - lent.as_ref().map_or(0, Promise::count);
+        match (lent, lacking) {
+            (Some(lent), 0) => Ok(lent),
+            (None, _) => volume.space.promise(lacking, volume.context().spared),
+            (Some(mut lent), _) => match volume.space.promise(lacking, volume.context().spared) {
+                Ok(more) => {
+                    lent.join(more);
+                    Ok(lent)
+                }
+                Err(error) => {
+                    ahead.join(lent);
+                    Err(error)
+                }
+            },
+        }
+    }
+
+    /// The bytes of this write are here, of which so many were waited for.
+    fn no_longer_expected(&self, state: &mut State, bytes: u64, promised: bool) {
+        if state.ahead.is_empty() {
+            return;
+        }
+        if !promised {
+            // It takes what is free.
+            let kept = self.kept_ahead(&state.ahead);
+            drop(state.ahead.lend(u64::MAX, kept));
+        }
+        let geometry = &self.volume.format.geometry;
+        state.ahead.came(self.range().outer(geometry.block_size), geometry.cluster_log2);
+        if let Some(reserved) = &state.ahead.reserved {
+            reserved.pay(bytes);
+        }
+        if state.ahead.is_empty() {
+            state.ahead = Ahead::default();
+        }
+    }
+}
+
+/// All that may make space free is done: promises become blocks, what was freed can be used.
+pub(super) fn find_space(volume: &Volume, settlements: u64) -> Result<()> {
+    volume.space.await_held(settlements);
+    // What fails here is reported when that file is synced.
+    let _ = WriteBack::of(volume).bytes(u64::MAX);
+    volume.leftovers().reclaim_for_space()?;
+    // What other files could not write back is not this write's failure.
+    if volume.space.holds_freed() { sync_metadata(volume) } else { Ok(()) }
+}
+
+pub(super) fn bytes_of(volume: &Volume, clusters: u64) -> u64 {
+    let geometry = &volume.format.geometry;
+    clusters << (geometry.cluster_log2 + geometry.block_size.log2())
+}
+
+/// What the quota files say of the owner of a file, where limits count.
+pub(super) fn limits_of(volume: &Volume, owner: Ids) -> Result<Vec<(Whose, Record)>> {
+    let (mut limits, ledgers) = (Vec::new(), &volume.session.ledgers);
+    if volume.context().limited && ledgers.is_enforced() {
+        for whose in QuotaKind::ALL.into_iter().zip(owner) {
+            let Some(file) = ledgers.file(whose.0) else { continue };
+            let found = volume.steady(file, || volume.view().quota_record_of(ledgers, whose))?;
+            limits.extend(found.map(|record| (whose, record)));
+        }
+    }
+    Ok(limits)
+}
+
+/// Refuses bytes that would exceed the limits of their owner.
+pub(super) fn keep_limits(volume: &Volume, limits: &[(Whose, Record)], bytes: u64) -> Result<()> {
+    limits.iter().filter(|_| bytes > 0).try_for_each(|(whose, record)| {
+        let reserved = volume.session.ledgers.reserved(*whose);
+        let wanted = Wanted { bytes, inodes: 0, reserved };
+        wanted.refuse_excess(*whose, record, volume.now().seconds)
+    })
 }
 
 /// Whether contents are, or may come to stand, in the inode itself.
@@ -451,7 +501,7 @@ fn old_contents(view: View<'_>, node: &Inode, block: u64) -> Result<Vec<u8>> {
 }
 
 /// The holes among some file blocks.
-fn holes(view: View<'_>, node: &Inode, blocks: FileBlocks) -> Result<Vec<FileBlocks>> {
+pub(super) fn holes(view: View<'_>, node: &Inode, blocks: FileBlocks) -> Result<Vec<FileBlocks>> {
     let mut holes = Vec::new();
     for segment in view.map(node).segments(blocks) {
         let segment = segment?;
