@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::gather::Gatherer;
 use crate::service::{Change, Entry, Known, Listed, Service, is_before_write};
-use crate::wire::{self, Body, Header, Malformed, Out, Request};
+use crate::wire::{self, Body, Header, Kept, Malformed, Out, Request};
 
 /// The bit of a mode that gives a file's group to who runs it.
 const SET_GROUP_ID: u16 = 0o2000;
@@ -185,14 +185,20 @@ impl Dispatcher {
     /// A node by its name in a directory.
     fn entry(&self, parent: u64, buffer: &mut [u8], found: Result<Entry, Errno>) -> Done {
         let found = found?;
-        let kept = self.service.keeps_names(parent);
+        let kept = self.kept(parent, &found);
         put(Out::new(buffer), |out| wire::entry_reply(out, &found, kept))
+    }
+
+    /// What the kernel may keep of a node and its name.
+    fn kept(&self, parent: u64, entry: &Entry) -> Kept {
+        let service = &self.service;
+        Kept { name: service.keeps_names(parent), attributes: service.keeps_attributes(entry.node) }
     }
 
     /// As [`Dispatcher::entry`], of a file that is open now.
     fn opened(&self, parent: u64, buffer: &mut [u8], made: Result<Entry, Errno>) -> Done {
         let made = made?;
-        let kept = self.service.keeps_names(parent);
+        let kept = self.kept(parent, &made);
         put(Out::new(buffer), |out| {
             wire::entry_reply(out, &made, kept);
             wire::handle_reply(out);
@@ -204,14 +210,16 @@ impl Dispatcher {
         match request {
             Request::Attributes { writes } => {
                 if writes {
-                    service.before_write(node)?;
+                    service.before_write(caller, node)?;
                 }
                 let found = service.attributes(node)?;
-                put(out, |out| wire::attributes_reply(out, &found, Known::Still))
+                let known = if service.keeps_attributes(node) { Known::Still } else { Known::Stale };
+                put(out, |out| wire::attributes_reply(out, &found, known))
             }
             Request::AttributesWithBirth => {
                 let found = service.attributes(node)?;
-                put(out, |out| wire::statx_reply(out, &found))
+                let kept = service.keeps_attributes(node);
+                put(out, |out| wire::statx_reply(out, &found, kept))
             }
             Request::Rights { wanted } => nothing(service.rights(caller, node, wanted)),
             Request::Change(change) => {
@@ -266,7 +274,10 @@ impl Dispatcher {
                 put(out, |out| wire::control_reply(out, answer))
             }
             Request::SyncAll | Request::Destroy => nothing(service.sync_all()),
-            Request::Release => Ok(0),
+            Request::Release { wrote } => {
+                service.closed(node, wrote);
+                Ok(0)
+            }
             // Also for flushing, which has no state beside an inode's: NOSYS keeps the kernel from asking again.
             _ => Err(Errno::NOSYS),
         }
@@ -281,8 +292,11 @@ impl Dispatcher {
 
     fn list(&self, node: u64, position: u64, buffer: &mut [u8], with_entries: bool) -> Done {
         let mut out = Out::new(buffer);
-        let kept = !with_entries || self.service.keeps_names(node);
-        let mut take = |listed: &Listed<'_>| wire::listing_entry(&mut out, listed, with_entries, kept);
+        let name = !with_entries || self.service.keeps_names(node);
+        let mut take = |listed: &Listed<'_>| {
+            let attributes = listed.entry.is_none_or(|entry| self.service.keeps_attributes(entry.node));
+            wire::listing_entry(&mut out, listed, with_entries, Kept { name, attributes })
+        };
         self.service.list(node, position, with_entries, &mut take)?;
         out.finish()
     }

@@ -280,11 +280,25 @@ pub trait Service: Send + Sync {
     /// What `stat` shows of a node.
     fn attributes(&self, node: u64) -> Result<Attributes>;
 
-    /// A program is about to write to a node, and the kernel knows that its attributes of the node are old: after
-    /// [`Known::Stale`], and after a failed write of bytes from its pages. The error is that of the program's `write`.
-    fn before_write(&self, node: u64) -> Result<()> {
-        let _ = node;
+    /// A program may be about to write to a node, by way of an open file, and the kernel must ask first: where it may not
+    /// keep the attributes ([`Service::keeps_attributes`]), after [`Known::Stale`], and after a failed write of bytes from
+    /// its pages. The error is that of the program's `write`. Where attributes are not kept, the kernel asks so before
+    /// some reads too.
+    fn before_write(&self, caller: Caller, node: u64) -> Result<()> {
+        let _ = (caller, node);
         Ok(())
+    }
+
+    /// Whether the kernel may keep the attributes of a node that it hears of. Where not, it asks for them each time, and
+    /// before each write that it takes into its pages.
+    fn keeps_attributes(&self, node: u64) -> bool {
+        let _ = node;
+        true
+    }
+
+    /// An open file of a node is closed for good; `wrote` if it was open for writing.
+    fn closed(&self, node: u64, wrote: bool) {
+        let _ = (node, wrote);
     }
 
     /// A file is opened. With [`Known::Stale`], [`Service::before_write`] is asked before the next write. `NOSYS` makes

@@ -112,10 +112,22 @@ fn attributes(out: &mut Out<'_>, of: &Attributes) {
     }
 }
 
-/// A node and what is known of it. `kept`: the kernel may keep that the name means it.
-pub(crate) fn entry_reply(out: &mut Out<'_>, entry: &Entry, kept: bool) {
-    let name = if kept { KEEP } else { 0 };
-    for number in [entry.node, u64::from(entry.generation), name, KEEP, 0] {
+/// What the kernel may keep of a node that it hears of by a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Kept {
+    /// That the name means it.
+    pub(crate) name: bool,
+    pub(crate) attributes: bool,
+}
+
+fn keep(kept: bool) -> u64 {
+    if kept { KEEP } else { 0 }
+}
+
+/// A node and what is known of it.
+pub(crate) fn entry_reply(out: &mut Out<'_>, entry: &Entry, kept: Kept) {
+    let (name, attributes_kept) = (keep(kept.name), keep(kept.attributes));
+    for number in [entry.node, u64::from(entry.generation), name, attributes_kept, 0] {
         out.u64(number);
     }
     attributes(out, &entry.attributes);
@@ -147,17 +159,17 @@ pub(crate) fn directory_reply(out: &mut Out<'_>) {
 
 /// What `stat` shows. An answer that makes attributes known can't say that they are not; but it can have expired.
 pub(crate) fn attributes_reply(out: &mut Out<'_>, of: &Attributes, known: Known) {
-    out.u64(if known == Known::Stale { 0 } else { KEEP });
+    out.u64(keep(known == Known::Still));
     out.u64(0);
     attributes(out, of);
 }
 
 /// What `statx` shows.
-pub(crate) fn statx_reply(out: &mut Out<'_>, of: &Attributes) {
+pub(crate) fn statx_reply(out: &mut Out<'_>, of: &Attributes, kept: bool) {
     /// What `stat` shows, and the time of creation.
     const BASIC: u32 = 0x7ff;
     const BIRTH: u32 = 0x800;
-    out.u64(KEEP);
+    out.u64(keep(kept));
     out.zeros(4 + 4 + 16);
     out.u32(if of.birth.is_some() { BASIC | BIRTH } else { BASIC });
     out.u32(of.block_size);
@@ -182,7 +194,7 @@ pub(crate) fn statx_reply(out: &mut Out<'_>, of: &Attributes) {
 }
 
 /// Adds a name to a listing; `false` if it has no room for it.
-pub(crate) fn listing_entry(out: &mut Out<'_>, listed: &Listed<'_>, with_entries: bool, kept: bool) -> bool {
+pub(crate) fn listing_entry(out: &mut Out<'_>, listed: &Listed<'_>, with_entries: bool, kept: Kept) -> bool {
     let head = if with_entries { ENTRY_LEN + LISTED_LEN } else { LISTED_LEN };
     let len = head + listed.name.len();
     let padding = len.next_multiple_of(8) - len;

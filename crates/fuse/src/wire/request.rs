@@ -253,7 +253,10 @@ pub(crate) enum Request<'a> {
         len: u64,
         long: bool,
     },
-    Release,
+    /// `wrote`: a file that was open for writing.
+    Release {
+        wrote: bool,
+    },
     Interrupt,
     /// One that is not served.
     Unknown,
@@ -301,7 +304,8 @@ impl<'a> Request<'a> {
             is::FALLOCATE => allocate(body.fixed(32)?)?,
             is::COPY_FILE_RANGE => copy(body.fixed(56)?, false)?,
             is::COPY_FILE_RANGE_64 => copy(body.fixed(56)?, true)?,
-            is::RELEASE | is::RELEASEDIR => Request::Release,
+            is::RELEASE => release(body.fixed(24)?)?,
+            is::RELEASEDIR => Request::Release { wrote: false },
             is::INTERRUPT => Request::Interrupt,
             _ => Request::Unknown,
         })
@@ -355,8 +359,8 @@ fn permissions(mode: u32) -> u16 {
     (mode & 0o7777).try_into().unwrap_or_default()
 }
 
-/// The kernel asks by way of an open file (bit 0) before a write into its pages. It does so before a read too, but only
-/// where attributes expire, which those of ours never do.
+/// The kernel asks by way of an open file (bit 0) before a write into its pages, and where attributes expire also before
+/// it looks for the end of a file, to read there or to move to it.
 fn attributes(mut fields: Fields<'_>) -> Result<Request<'static>, Malformed> {
     Ok(Request::Attributes { writes: fields.u32()? & 1 != 0 })
 }
@@ -442,6 +446,11 @@ fn access(flags: u32) -> Access {
     let how = flags & 3;
     let execute = flags & EXECUTE != 0;
     Access { read: how != 1 && !execute, write: how != 0, append: flags & APPEND != 0, execute }
+}
+
+fn release(mut fields: Fields<'_>) -> Result<Request<'static>, Malformed> {
+    fields.skip(8)?;
+    Ok(Request::Release { wrote: access(fields.u32()?).write })
 }
 
 /// The rights that access(2) asks for.

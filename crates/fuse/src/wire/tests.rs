@@ -289,6 +289,8 @@ fn the_answer_to_an_offer_has_its_layout() {
     assert_eq!(bytes[36..], [0; 28]);
 }
 
+const KEPT: Kept = Kept { name: true, attributes: true };
+
 fn attributes() -> Attributes {
     Attributes {
         inode: 12,
@@ -327,7 +329,7 @@ fn answers_have_the_layout_that_the_kernel_expects() {
     assert_eq!(stat[64..], u32s(&[8, 10, 12, 0o024_640, 3, 4, 5, 0x4561_2378, 1024, 0])[..]);
 
     let entry = Entry { node: 77, generation: 5, attributes: attributes() };
-    let entry = written(|out| entry_reply(out, &entry, true));
+    let entry = written(|out| entry_reply(out, &entry, KEPT));
     assert_eq!(entry.len(), 128);
     assert_eq!(entry[..16], u64s(&[77, 5])[..]);
     assert_eq!(entry[40..], stat[16..]);
@@ -335,7 +337,7 @@ fn answers_have_the_layout_that_the_kernel_expects() {
     assert_eq!((absent.len(), &absent[..8]), (128, &[0; 8][..]));
     assert_ne!(absent[16..24], [0; 8], "absence is kept");
 
-    let statx = written(|out| statx_reply(out, &attributes()));
+    let statx = written(|out| statx_reply(out, &attributes(), true));
     assert_eq!(statx.len(), 288);
     assert_eq!(statx[32..40], u32s(&[0xfff, 1024])[..]);
     assert_eq!(statx[48..60], u32s(&[3, 4, 5])[..]);
@@ -344,7 +346,7 @@ fn answers_have_the_layout_that_the_kernel_expects() {
     assert_eq!(statx[112..124], [u64s(&[13]), u32s(&[14])].concat()[..]);
     assert_eq!(statx[160..168], u32s(&[0x123, 0x45678])[..]);
     let unborn = Attributes { birth: None, ..attributes() };
-    assert_eq!(written(|out| statx_reply(out, &unborn))[32..36], 0x7ff_u32.to_ne_bytes());
+    assert_eq!(written(|out| statx_reply(out, &unborn, true))[32..36], 0x7ff_u32.to_ne_bytes());
 
     assert_eq!(out_header(9, Ok(24)), *[u32s(&[40, 0]), u64s(&[9])].concat());
     let error = out_header(9, Err(rustix::io::Errno::NOENT));
@@ -356,17 +358,17 @@ fn answers_have_the_layout_that_the_kernel_expects() {
 fn listings_take_what_fits_and_keep_names_of_nodes_that_are_damaged() {
     let entry = Entry { node: 77, generation: 5, attributes: attributes() };
     let listed = |name, entry| Listed { name, inode: 12, file_type: FileType::Regular, next: 3, entry };
-    let plain = written(|out| assert!(listing_entry(out, &listed(b"name", Some(entry)), false, true)));
+    let plain = written(|out| assert!(listing_entry(out, &listed(b"name", Some(entry)), false, KEPT)));
     assert_eq!(plain[..24], [u64s(&[12, 3]), u32s(&[4, 0o10])].concat()[..]);
     assert_eq!(plain[24..], *b"name\0\0\0\0");
-    let damaged = written(|out| assert!(listing_entry(out, &listed(b"12345678", None), true, true)));
+    let damaged = written(|out| assert!(listing_entry(out, &listed(b"12345678", None), true, KEPT)));
     assert_eq!((damaged.len(), &damaged[..128]), (160, &[0; 128][..]));
     assert_eq!(damaged[128..136], 12_u64.to_ne_bytes());
 
     let mut small = [0; 300];
     let mut out = Out::new(&mut small);
-    assert!(listing_entry(&mut out, &listed(b"a", Some(entry)), true, true));
-    assert!(!listing_entry(&mut out, &listed(b"b", Some(entry)), true, true));
+    assert!(listing_entry(&mut out, &listed(b"a", Some(entry)), true, KEPT));
+    assert!(!listing_entry(&mut out, &listed(b"b", Some(entry)), true, KEPT));
     assert_eq!(out.finish(), Ok(160));
 }
 

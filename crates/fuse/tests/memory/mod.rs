@@ -332,7 +332,7 @@ impl Service for Memory {
         }
     }
 
-    fn before_write(&self, node: u64) -> Result<()> {
+    fn before_write(&self, _: Caller, node: u64) -> Result<()> {
         if self.failed().remove(&node) { Err(Errno::NOSPC) } else { Ok(()) }
     }
 
