@@ -23,8 +23,6 @@ use testkit::{fsck, tool};
 
 /// A user without rights, whom fusermount3 can find by name (`nobody`).
 const USER: u32 = 65534;
-/// What docs/quota.md promises: bytes that a program is further than its limit when `write` says so.
-const AHEAD: u64 = 8 << 20;
 
 fn image(scratch: &Scratch, features: &str) -> PathBuf {
     let image = scratch.join("image");
@@ -150,7 +148,7 @@ fn a_writer_hears_of_the_limit_from_write() {
             exceeded(as_user(USER, dd.arg(format!("of={}", target.display()))));
             let taken = fs::metadata(&target).unwrap().len();
             println!("{options} bs={piece}: {taken} bytes taken, {limit} allowed");
-            assert!(taken >= limit - limit / 8 && taken <= limit + AHEAD, "{options} {piece}: {taken}");
+            assert!(taken >= limit - limit / 8 && taken <= limit, "{options} {piece}: {taken}");
             fs::remove_file(&target).unwrap();
             // What is deleted is given back once it is stable.
             File::open(mounted.path()).unwrap().sync_all().unwrap();

@@ -68,7 +68,7 @@ fn counted(test: &str, options: &str) -> Option<[[f64; 2]; 3]> {
     let scratch = Scratch::new(test);
     let tar = tree(&scratch);
     let image = scratch.join("image");
-    tool::run(tool::command("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image).arg("64M"));
+    tool::run(tool::command("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image).arg("5G"));
     let mounted = Mounted::new(&image, &["-o", options]).unwrap();
     let place = mounted.path();
     let path = |name: &str| place.join(name);

@@ -21,7 +21,7 @@ use crate::mount::options::{MountOptions, transport_name};
 use crate::mount::prefetch::Prefetch;
 use crate::mount::remount;
 use crate::mount::trace::Traced;
-use crate::mount::tree::{Guard, Terms, Tree};
+use crate::mount::tree::{Guard, Terms, Tree, is_roomy};
 use crate::mount::tuning::{self, Limits};
 use crate::progress;
 use crate::reading::OpenImage;
@@ -176,7 +176,7 @@ impl Mount {
             |what: &dyn std::fmt::Display| Failure::about(Shown(directory.as_os_str().as_bytes()), what);
         let stop = StopSignals::hold().map_err(|error| failed(&error))?;
         let Opened { image: OpenImage { volume, name: whole }, writable, shared, keeping, .. } = opened;
-        let terms = terms(options, writable);
+        let terms = terms(options, writable, &volume);
         let guard = Guard::as_asked(options.permissions, options.allow_other, writable);
         let guard = guard.map_err(|why| failed(&why))?;
         let how = self.connection(options, &terms, guard.is_some());
@@ -187,6 +187,7 @@ impl Mount {
         let traced = self.traced(&tree)?;
         let service = traced.clone().map_or(Arc::clone(&tree) as Arc<dyn Service>, |traced| traced);
         tuning::come_first();
+        let below = tuning::device_of(directory).ok();
         let session = Session::start(service, directory, &how).map_err(|error| failed(&error))?;
         let channel = channel(&tree, &session, options.allow_other).map_err(|error| failed(&error))?;
         tree.served_by(transport_name(session.transport()), session.scheduling(), session.catch_up());
@@ -198,7 +199,7 @@ impl Mount {
         let every = Duration::from_secs(u64::from(options.commit));
         let keeper = writable.then(|| Keeper::start(Arc::clone(&tree), every)).transpose();
         let keeper = keeper.map_err(|error| failed(&error))?;
-        tree.limited_by(Limits::raise(directory), session.notifier());
+        tree.limited_by(Limits::raise(directory, below), session.notifier());
         tree.look_at_room();
         if self.background {
             daemon::detach().map_err(|error| failed(&error))?;
@@ -289,7 +290,8 @@ impl Mount {
     }
 }
 
-fn terms(options: &MountOptions, writable: bool) -> Terms {
+fn terms(options: &MountOptions, writable: bool, volume: &platfs::Volume) -> Terms {
+    let writeback = options.writeback.unwrap_or_else(|| is_roomy(volume));
     Terms {
         acl: options.acl,
         user_xattr: options.user_xattr,
@@ -297,7 +299,7 @@ fn terms(options: &MountOptions, writable: bool) -> Terms {
         on_damage: options.on_damage,
         writable,
         // What is to be stable at once must not wait in the kernel.
-        writeback: writable && options.writeback && !options.sync,
+        writeback: writable && writeback && !options.sync,
         access_times: options.access_times,
         sync: options.sync,
         sync_names: options.sync_names,

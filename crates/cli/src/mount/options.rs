@@ -87,8 +87,8 @@ pub struct MountOptions {
     pub patience: Option<Duration>,
     /// Written bytes wait in memory for their blocks.
     pub delay: bool,
-    /// The kernel may keep what programs write in its pages for a while.
-    pub writeback: bool,
+    /// The kernel may keep what programs write in its pages for a while. `None`: as suits the volume's size.
+    pub writeback: Option<bool>,
     /// Freed space is reported to the device.
     pub discard: bool,
     /// Limits of quota count.
@@ -146,7 +146,7 @@ impl Default for MountOptions {
             flush_locally: None,
             patience: None,
             delay: true,
-            writeback: true,
+            writeback: None,
             discard: false,
             limits: true,
             check: When::default(),
@@ -376,8 +376,8 @@ impl MountOptions {
             "sync" => self.sync = true,
             "delalloc" => self.delay = true,
             "nodelalloc" => self.delay = false,
-            "writeback_cache" => self.writeback = true,
-            "nowriteback_cache" => self.writeback = false,
+            "writeback_cache" => self.writeback = Some(true),
+            "nowriteback_cache" => self.writeback = Some(false),
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
             "quota" | "usrquota" | "grpquota" | "prjquota" => self.limits = true,

@@ -289,8 +289,16 @@ impl Service for Traced {
         self.service.open(node, access)
     }
 
-    fn before_write(&self, node: u64) -> Result<()> {
-        self.service.before_write(node)
+    fn before_write(&self, caller: Caller, node: u64) -> Result<()> {
+        self.service.before_write(caller, node)
+    }
+
+    fn keeps_attributes(&self, node: u64) -> bool {
+        self.service.keeps_attributes(node)
+    }
+
+    fn closed(&self, node: u64, wrote: bool) {
+        self.service.closed(node, wrote);
     }
 
     fn open_directory(&self, node: u64) -> Result<()> {

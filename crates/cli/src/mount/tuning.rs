@@ -48,10 +48,12 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Raises the limits of what is mounted on a directory, as far as that is allowed.
+    /// Raises the limits of what is mounted on a directory, as far as that is allowed. `below` is the device that the
+    /// directory was on before: if it is there again, the mount has ended, and the limits of a disk are not ours to set.
     #[must_use]
-    pub fn raise(directory: &Path) -> Option<Self> {
-        let device = device_of(directory).ok()?;
+    pub fn raise(directory: &Path, below: Option<u64>) -> Option<Self> {
+        let device =
+            device_of(directory).ok().filter(|device| below.is_some_and(|below| below != *device))?;
         let name = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
         let limits =
             Limits { knobs: PathBuf::from("/sys/class/bdi").join(name), dirty: AtomicU64::new(u64::MAX) };
@@ -139,6 +141,14 @@ mod tests {
         assert_eq!(most_held_by("nr_dirty 7\n"), None);
         assert_eq!(most_held_by("nr_dirty_threshold 18446744073709551615\n"), None);
         assert!(Limits::most_held().is_some_and(|most| most > 0));
+    }
+
+    #[test]
+    fn a_directory_that_nothing_is_mounted_on_has_no_limits_to_set() {
+        let directory = std::env::temp_dir();
+        let below = device_of(&directory).ok();
+        assert!(below.is_some() && Limits::raise(&directory, below).is_none());
+        assert!(Limits::raise(&directory, None).is_none());
     }
 
     #[test]

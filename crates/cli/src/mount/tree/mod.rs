@@ -4,8 +4,10 @@
 //! the kernel is given is a user of its inode until the kernel forgets it, so that an inode without a
 //! name lives as long as somebody has it open.
 
+mod asking;
 mod beside;
 mod callers;
+mod calls;
 pub(super) mod control;
 mod counts;
 mod guard;
@@ -35,7 +37,8 @@ use serde_json::{Value, json};
 use self::beside::Beside;
 use self::counts::{Counts, Verb};
 pub use self::guard::Guard;
-use self::nearly_full::{Lost, NearlyFull};
+use self::nearly_full::NearlyFull;
+pub use self::nearly_full::is_roomy;
 use super::errno;
 use super::log::{Detail, Log};
 use super::moving::{self, Announced};
@@ -187,20 +190,9 @@ impl Tree {
         }
     }
 
-    /// Bytes from the kernel's pages could not be written.
-    fn lost(&self, number: InodeNumber, errno: Errno, len: usize) {
-        let owner = self.volume.metadata(number).map_or(0, |facts| facts.uid);
-        let others = self.nearly_full.lost(number, Lost::of(errno, owner, len as u64));
-        let Some(notifier) = self.notifier.get() else { return };
-        for other in others {
-            // Without a connection nobody writes.
-            let _ = notifier.node(u64::from(other.get()), false);
-        }
-    }
-
     /// Looks how much room is left.
     pub fn look_at_room(&self) {
-        self.nearly_full.look(&self.volume);
+        self.little_is_left(self.nearly_full.look(&self.volume));
     }
 
     /// The log.
@@ -384,33 +376,40 @@ impl Tree {
         what: Changed,
         work: impl Fn(&Altering<'_>) -> Result<T, Failed>,
     ) -> fuse::Result<T> {
-        self.answer(verb, node, name, || {
-            if !self.is_writable() {
-                return Err(Errno::ROFS.into());
-            }
-            let altering = Altering { tree: self, volume: self.volume_now() };
-            let mut done = work(&altering);
-            if let (
-                Err(Failed::Error(Error::NoSpace | Error::NoInodes | Error::QuotaExceeded { .. })),
-                Some(catch_up),
-            ) = (&done, self.catch_up.get())
-            {
-                catch_up.now();
-                done = work(&altering);
-            }
-            if let Err(Failed::Error(error)) = &done {
-                self.after_damage(error);
-            }
-            // What was met and gone around is damage too.
-            if let Some(wrong) = self.volume.space().damage().into_iter().next() {
-                self.after_damage(&wrong.into());
-            }
-            let stable = self.terms.sync || self.terms.sync_names && what == Changed::Names;
-            if stable && done.is_ok() {
-                altering.volume.sync()?;
-            }
-            done
-        })
+        self.answer(verb, node, name, || self.altered(what, work))
+    }
+
+    /// Changes the volume. What lacks space is done again when all has been removed that the kernel has given back.
+    fn altered<T>(
+        &self,
+        what: Changed,
+        work: impl Fn(&Altering<'_>) -> Result<T, Failed>,
+    ) -> Result<T, Failed> {
+        if !self.is_writable() {
+            return Err(Errno::ROFS.into());
+        }
+        let altering = Altering { tree: self, volume: self.volume_now() };
+        let mut done = work(&altering);
+        if let (
+            Err(Failed::Error(Error::NoSpace | Error::NoInodes | Error::QuotaExceeded { .. })),
+            Some(catch_up),
+        ) = (&done, self.catch_up.get())
+        {
+            catch_up.now();
+            done = work(&altering);
+        }
+        if let Err(Failed::Error(error)) = &done {
+            self.after_damage(error);
+        }
+        // What was met and gone around is damage too.
+        if let Some(wrong) = self.volume.space().damage().into_iter().next() {
+            self.after_damage(&wrong.into());
+        }
+        let stable = self.terms.sync || self.terms.sync_names && what == Changed::Names;
+        if stable && done.is_ok() {
+            altering.volume.sync()?;
+        }
+        done
     }
 
     /// After damage that was met while writing, a check is due; and nothing more is written, if so asked.
@@ -572,10 +571,23 @@ impl Service for Tree {
         })
     }
 
-    fn before_write(&self, node: u64) -> fuse::Result<()> {
-        match self.inode(node).ok().and_then(|number| self.owed(number)) {
-            Some(errno) => self.answer(Verb::GetAttr, node, b"", || Err(errno.into())),
-            None => Ok(()),
+    fn before_write(&self, caller: Caller, node: u64) -> fuse::Result<()> {
+        if self.keeps_attributes(node) {
+            return Ok(());
+        }
+        match self.altered(Changed::Inode, |at| at.make_room(caller, self.inode(node)?)) {
+            Ok(()) => Ok(()),
+            refused => self.answer(Verb::GetAttr, node, b"", || refused),
+        }
+    }
+
+    fn keeps_attributes(&self, node: u64) -> bool {
+        self.inode(node).map_or(true, |number| !self.asks(number))
+    }
+
+    fn closed(&self, node: u64, wrote: bool) {
+        if let (true, Ok(number)) = (wrote, self.inode(node)) {
+            self.closed_after_writing(number);
         }
     }
 
@@ -605,7 +617,9 @@ impl Service for Tree {
         name: &[u8],
         new: &NewNode<'_>,
     ) -> fuse::Result<Entry> {
-        self.create(caller, parent, name, new)
+        let made = self.create(caller, parent, name, new)?;
+        self.open_from_birth(made.node);
+        Ok(made)
     }
 
     fn read_link(&self, node: u64) -> fuse::Result<Vec<u8>> {
@@ -700,7 +714,10 @@ impl Service for Tree {
     }
 
     fn create_unnamed(&self, caller: Caller, parent: u64, new: &NewNode<'_>) -> fuse::Result<Entry> {
-        self.alter(Verb::TmpFile, (parent, b""), Changed::Inode, |at| at.make_unnamed(caller, parent, new))
+        let made = self
+            .alter(Verb::TmpFile, (parent, b""), Changed::Inode, |at| at.make_unnamed(caller, parent, new))?;
+        self.open_from_birth(made.node);
+        Ok(made)
     }
 
     fn link(&self, node: u64, parent: u64, name: &[u8]) -> fuse::Result<Entry> {
@@ -736,16 +753,15 @@ impl Service for Tree {
     fn change(&self, caller: Caller, node: u64, change: &Change) -> fuse::Result<(Attributes, Known)> {
         let work = |at: &Altering<'_>| at.change_attributes(caller, node, change);
         let attributes = self.alter(Verb::SetAttr, (node, b""), Changed::Inode, work)?;
-        let is_watched = self.inode(node).is_ok_and(|number| self.nearly_full.watches(number));
-        Ok((attributes, if is_watched { Known::Stale } else { Known::Still }))
+        Ok((attributes, if self.keeps_attributes(node) { Known::Still } else { Known::Stale }))
     }
 
     fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> fuse::Result<Known> {
         let work = |at: &Altering<'_>| at.write_from(node, offset, data, flags);
         let done = self.alter(Verb::Write, (node, b""), Changed::Inode, work);
-        self.nearly_full.took(&self.volume, data.len() as u64);
+        self.little_is_left(self.nearly_full.took(&self.volume, data.len() as u64));
         if let (true, Err(errno), Ok(number)) = (flags.cached, &done, self.inode(node)) {
-            self.lost(number, *errno, data.len());
+            self.nearly_full.lost(number, *errno);
         }
         done
     }
@@ -753,7 +769,7 @@ impl Service for Tree {
     fn allocate(&self, caller: Caller, node: u64, mode: u32, range: (u64, u64)) -> fuse::Result<Known> {
         let work = |at: &Altering<'_>| at.change_space(caller, node, mode, range);
         let done = self.alter(Verb::Fallocate, (node, b""), Changed::Inode, work);
-        self.nearly_full.took(&self.volume, range.1);
+        self.little_is_left(self.nearly_full.took(&self.volume, range.1));
         done
     }
 
@@ -761,7 +777,7 @@ impl Service for Tree {
         let work = |at: &Altering<'_>| at.copy_range(caller, from, to, len);
         let done = self.alter(Verb::CopyRange, (to.0, b""), Changed::Inode, work);
         let copied = done.as_ref().map_or(0, |(copied, _)| *copied);
-        self.nearly_full.took(&self.volume, copied);
+        self.little_is_left(self.nearly_full.took(&self.volume, copied));
         done
     }
 

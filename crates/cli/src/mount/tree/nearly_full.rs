@@ -1,17 +1,14 @@
-//! A volume that gets full, and a kernel that takes writes into its pages without asking for room.
+//! A volume with little room, and a kernel that takes writes into its pages without asking for any.
 //!
-//! Owns: how many bytes the kernel may hold for the room that is left, and which bytes from its pages could not be
-//! written without a program having heard of it. Excludes promises of room to bytes that have arrived, which are the
-//! library's.
+//! Owns: which files the kernel must ask for before each write, how many bytes it may hold for the room that is left, and
+//! which bytes from its pages could not be written. Excludes promises of room, which are the library's, and the answers to
+//! the kernel's questions (`asking`).
 //!
-//! - The less room, the less the kernel may hold: when room ends, no program is further ahead of this server than
-//!   `LEAST_HELD`, where this process may set that limit.
-//! - After bytes of a file were lost, the kernel asks before the next `write` to the file, and `write` fails.
-//! - So does the next `write` to each other file of its owner that grew since room became short, as long as there is
-//!   less room than the write that failed needs. Programs that write side by side so lose no more than one.
-//! - A program may write each file once, and not look at the result of `close`. When files of a user have lost
-//!   `LOST_MOST` in this way, the user's next new file is refused, or the first `write` to the next empty file that is
-//!   opened, whichever is first. That holds as long as there is less room than such a write needs.
+//! - With less room than [`LITTLE`] the kernel asks before each `write` to a file, and only what has room is taken. Until
+//!   then it may take what one call can bring, and what it may hold: together less than that.
+//! - The less room, the less the kernel may hold, where this process may set that limit. Bytes that a program changes in
+//!   mapped memory are not asked for.
+//! - After bytes of a file were lost all the same, the next `write` to the file fails once.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -19,82 +16,27 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use fuse::Errno;
-use ondisk::quota::QuotaKind;
 use ondisk::units::InodeNumber;
 use platfs::Volume;
 
 use super::super::tuning::Limits;
 
+/// With less room than this, the kernel asks before each write: twice what one call can write. Volumes that are not
+/// larger are mounted without the kernel's writeback cache.
+pub const LITTLE: u64 = 4 << 30;
 /// Fewest bytes that the kernel may hold. With less, a writer of a long file would wait for each piece.
 const LEAST_HELD: u64 = 4 << 20;
 /// The part of the room that the kernel may hold.
 const HELD_PART: u64 = 8;
 /// With room for this many times what the kernel lets all disks have, it may hold that.
 const PLENTY: u64 = 2;
-/// With less room than this, files that grow are remembered: more than the kernel may hold then.
-const SHORT: u64 = 16 << 20;
 /// What the kernel lets all disks have, where it does not say.
 const MOST_HELD: u64 = 64 << 30;
 /// Fewest bytes that are written until the room is looked at again, and the part of the room.
 const LOOK: u64 = 256 << 10;
 const LOOK_PART: u64 = 16;
-/// Bytes that files of one user may lose before the user hears of it in another way than by `close`.
-const LOST_MOST: u64 = 4 << 20;
-/// Room for maps and directories, which a write needs beside the room for its bytes.
-const BESIDE: u64 = 32 << 10;
 /// For at least so long a writer near a limit of quota is remembered, and at most for twice as long.
 const STRETCH: Duration = Duration::from_secs(30);
-/// Users of whom that is remembered. There are more only if somebody makes them.
-const USERS_MOST: usize = 1024;
-
-/// Bytes of a file that came from the kernel's pages and could not be written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Lost {
-    pub(super) error: Errno,
-    pub(super) owner: u32,
-    pub(super) bytes: u64,
-    /// Nothing of this file, but another one of its owner lost bytes while this one grew.
-    pub(super) is_growing: bool,
-}
-
-impl Lost {
-    pub(super) fn of(error: Errno, owner: u32, bytes: u64) -> Self {
-        Lost { error, owner, bytes, is_growing: false }
-    }
-
-    fn growing(error: Errno, owner: u32) -> Self {
-        Lost { is_growing: true, ..Lost::of(error, owner, 0) }
-    }
-}
-
-/// What files of one user lost for lack of room, of which no program has heard except from `close`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Debt {
-    bytes: u64,
-    /// Length of the shortest write that failed.
-    shortest: u64,
-    /// What the last write failed with: the end of room, or of what a limit allows.
-    error: Errno,
-}
-
-#[derive(Debug, Default)]
-struct Losses {
-    /// Files whose next `write` is to fail.
-    files: HashMap<InodeNumber, Lost>,
-    users: HashMap<u32, Debt>,
-    /// Files that grew since room became short, with their owners.
-    growing: HashMap<InodeNumber, u32>,
-}
-
-impl Losses {
-    fn add(&mut self, Lost { owner: user, bytes, error, .. }: Lost) {
-        if self.users.len() < USERS_MOST || self.users.contains_key(&user) {
-            let debt = self.users.entry(user).or_insert(Debt { bytes: 0, shortest: bytes, error });
-            let (sum, shortest) = (debt.bytes.saturating_add(bytes), debt.shortest.min(bytes));
-            *debt = Debt { bytes: sum, shortest, error };
-        }
-    }
-}
 
 /// The least that limits of quota left to a writer, in this stretch of time and the one before.
 struct Near {
@@ -120,6 +62,14 @@ impl Near {
     }
 }
 
+/// A file that is open for writing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Open {
+    times: u32,
+    /// How far the bytes reach that the kernel was let take.
+    end: u64,
+}
+
 /// What is known of the end of room.
 #[derive(Default)]
 pub(super) struct NearlyFull {
@@ -127,10 +77,15 @@ pub(super) struct NearlyFull {
     /// Bytes that may be written until the room is looked at again.
     until_look: AtomicI64,
     near: Mutex<Near>,
-    losses: Mutex<Losses>,
-    /// Some user has lost bytes.
+    open: Mutex<HashMap<InodeNumber, Open>>,
+    /// Files whose next `write` is to fail.
+    lost: Mutex<HashMap<InodeNumber, Errno>>,
     has_lost: AtomicBool,
     is_short: AtomicBool,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl NearlyFull {
@@ -138,20 +93,21 @@ impl NearlyFull {
         let _ = self.limits.set(limits);
     }
 
-    /// `bytes` have taken room, written or given space to: looks at what is left if it is time.
-    pub(super) fn took(&self, volume: &Volume, bytes: u64) {
+    /// `bytes` have taken room, written or given space to: looks at what is left if it is time. Says whether there is
+    /// little from now on.
+    #[must_use]
+    pub(super) fn took(&self, volume: &Volume, bytes: u64) -> bool {
         // More than any volume has at once, and too little for a sum of many to overflow.
         let bytes = i64::try_from(bytes.min(1 << 50)).unwrap_or(i64::MAX);
-        if self.until_look.fetch_sub(bytes, Ordering::Relaxed) < bytes {
-            self.look(volume);
-        }
+        self.until_look.fetch_sub(bytes, Ordering::Relaxed) < bytes && self.look(volume)
     }
 
     /// Limits of quota leave so much to a writer. If that is less than what is known, the kernel may hold less from now
-    /// on, until no such writer was seen for a while.
-    pub(super) fn is_near_limit(&self, left: u64) {
+    /// on, until no such writer was seen for a while. Says whether there is little from now on.
+    #[must_use]
+    pub(super) fn is_near_limit(&self, left: u64) -> bool {
         let before = {
-            let mut near = self.near.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut near = locked(&self.near);
             let before = near.least(Instant::now());
             near.now = near.now.min(left);
             before
@@ -160,147 +116,111 @@ impl NearlyFull {
         if left < before {
             self.until_look.fetch_min(until, Ordering::Relaxed);
         }
-        if left < SHORT {
-            self.is_short.store(true, Ordering::Relaxed);
-        }
         if let (Some(limits), true) = (self.limits.get(), left < before) {
             limits.hold_at_most(held(left, Limits::most_held().unwrap_or(MOST_HELD)));
         }
+        left < LITTLE && !self.is_short.swap(true, Ordering::SeqCst)
     }
 
-    /// Looks at the room, and says how much of it the kernel may hold.
-    pub(super) fn look(&self, volume: &Volume) {
-        let near = self.near.lock().unwrap_or_else(PoisonError::into_inner).least(Instant::now());
-        let room = room(volume, 1).min(near);
+    /// Looks at the room, and says how much of it the kernel may hold. Says whether there is little from now on.
+    #[must_use]
+    pub(super) fn look(&self, volume: &Volume) -> bool {
+        let near = locked(&self.near).least(Instant::now());
+        let room = room(volume).min(near);
         if let Some(limits) = self.limits.get() {
             limits.hold(held(room, Limits::most_held().unwrap_or(MOST_HELD)));
         }
-        if room >= LOST_MOST && self.has_lost() {
-            self.losses().users.clear();
-        }
-        if self.is_short.swap(room < SHORT, Ordering::Relaxed) && room >= SHORT {
-            self.losses().growing.clear();
-        }
         let until = (room / LOOK_PART).max(LOOK);
         self.until_look.store(i64::try_from(until).unwrap_or(i64::MAX), Ordering::Relaxed);
+        !self.is_short.swap(room < LITTLE, Ordering::SeqCst) && room < LITTLE
     }
 
-    fn losses(&self) -> MutexGuard<'_, Losses> {
-        self.losses.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A file is opened for writing.
+    pub(super) fn opened(&self, file: InodeNumber) {
+        locked(&self.open).entry(file).or_default().times += 1;
     }
 
-    /// Bytes of a file could not be written: its next `write` is to fail. Returns other files for which the kernel must
-    /// ask before the next `write`.
-    pub(super) fn lost(&self, file: InodeNumber, lost: Lost) -> Vec<InodeNumber> {
-        let mut losses = self.losses();
-        self.has_lost.store(true, Ordering::Relaxed);
-        let bytes = losses.files.get(&file).map_or(0, |before| before.bytes);
-        losses.files.insert(file, Lost { bytes: lost.bytes.saturating_add(bytes), ..lost });
-        if !matches!(lost.error, Errno::NOSPC | Errno::DQUOT) {
-            return Vec::new();
+    /// Says whether nobody has a file open for writing any more.
+    pub(super) fn closed(&self, file: InodeNumber) -> bool {
+        let mut open = locked(&self.open);
+        let Some(found) = open.get_mut(&file) else { return false };
+        found.times -= 1;
+        let is_last = found.times == 0;
+        if is_last {
+            open.remove(&file);
         }
-        losses.add(lost);
-        losses.growing.remove(&file);
-        let others: Vec<_> = losses.growing.extract_if(|_, owner| *owner == lost.owner).collect();
-        for (other, owner) in &others {
-            losses.files.entry(*other).or_insert(Lost::growing(lost.error, *owner));
-        }
-        others.into_iter().map(|(other, _)| other).collect()
+        is_last
     }
 
-    /// A file grew. Returns whether the kernel must ask before its next `write`.
-    pub(super) fn grew(&self, file: InodeNumber, owner: u32) -> bool {
-        if !self.is_short.load(Ordering::Relaxed) {
-            return false;
-        }
-        let mut losses = self.losses();
-        if let Some(error) = losses.users.get(&owner).map(|debt| debt.error) {
-            losses.files.entry(file).or_insert(Lost::growing(error, owner));
-            return true;
-        }
-        losses.growing.insert(file, owner);
-        false
+    /// Files that are open for writing.
+    pub(super) fn all_open(&self) -> Vec<InodeNumber> {
+        locked(&self.open).keys().copied().collect()
     }
 
-    /// Whether there is less room for a user than a write needs that failed.
-    pub(super) fn is_out(&self, volume: &Volume, user: u32) -> bool {
-        let debt = self.losses().users.get(&user).copied();
-        debt.is_some_and(|debt| room(volume, user) < debt.shortest.saturating_add(BESIDE))
+    pub(super) fn is_open(&self, file: InodeNumber) -> bool {
+        locked(&self.open).contains_key(&file)
+    }
+
+    /// Whether there is little room.
+    pub(super) fn is_short(&self) -> bool {
+        self.is_short.load(Ordering::SeqCst)
+    }
+
+    /// Where a file ends, of which the server knows `size` bytes, with those that the kernel was let take.
+    pub(super) fn end(&self, file: InodeNumber, size: u64) -> u64 {
+        locked(&self.open).get(&file).map_or(size, |open| open.end.max(size))
+    }
+
+    /// The kernel is let take bytes up to here, or a file was cut there.
+    pub(super) fn set_end(&self, file: InodeNumber, end: u64) {
+        if let Some(open) = locked(&self.open).get_mut(&file) {
+            open.end = end;
+        }
+    }
+
+    /// Bytes of a file could not be written: its next `write` is to fail.
+    pub(super) fn lost(&self, file: InodeNumber, error: Errno) {
+        self.has_lost.store(true, Ordering::SeqCst);
+        locked(&self.lost).insert(file, error);
     }
 
     /// What is to be reported of a file; the caller reports it.
-    pub(super) fn report(&self, file: InodeNumber) -> Option<Lost> {
-        let mut losses = self.losses();
-        let lost = losses.files.remove(&file)?;
-        if let Some(debt) = losses.users.get_mut(&lost.owner) {
-            debt.bytes = debt.bytes.saturating_sub(lost.bytes);
-        }
-        Some(lost)
+    pub(super) fn report(&self, file: InodeNumber) -> Option<Errno> {
+        if self.has_lost() { locked(&self.lost).remove(&file) } else { None }
     }
 
-    /// Whether it pays to ask [`NearlyFull::owes`].
-    pub(super) fn has_lost(&self) -> bool {
-        self.has_lost.load(Ordering::Relaxed)
-    }
-
-    /// The error that a user must hear of, if files of the user have lost much for lack of room, and there still is
-    /// less than the shortest of the writes that failed needs.
-    pub(super) fn owes(&self, volume: &Volume, user: u32) -> Option<Errno> {
-        let debt = self.losses().users.get(&user).copied()?;
-        (debt.bytes >= LOST_MOST && self.is_out(volume, user)).then_some(debt.error)
-    }
-
-    /// A user heard of it.
-    pub(super) fn settle(&self, user: u32) {
-        if let Some(debt) = self.losses().users.get_mut(&user) {
-            debt.bytes = 0;
-        }
-    }
-
-    /// A file is opened, and its first `write` is to fail if it needs room.
-    pub(super) fn watch(&self, file: InodeNumber, error: Errno, owner: u32) {
-        self.losses().files.entry(file).or_insert(Lost::of(error, owner, 0));
+    fn has_lost(&self) -> bool {
+        self.has_lost.load(Ordering::SeqCst)
     }
 
     /// Whether the next `write` to a file is to fail.
     pub(super) fn watches(&self, file: InodeNumber) -> bool {
-        self.has_lost() && self.losses().files.contains_key(&file)
+        self.has_lost() && locked(&self.lost).contains_key(&file)
     }
 
     /// The kernel has forgotten a file: nobody writes to it any more.
     pub(super) fn forget(&self, file: InodeNumber) {
-        if self.has_lost() || self.is_short.load(Ordering::Relaxed) {
-            let mut losses = self.losses();
-            losses.files.remove(&file);
-            losses.growing.remove(&file);
+        locked(&self.open).remove(&file);
+        if self.has_lost() {
+            locked(&self.lost).remove(&file);
         }
     }
 }
 
-/// Bytes of room for a user. The user whom the superblock lets take the reserve too is treated as all others.
-fn room(volume: &Volume, user: u32) -> u64 {
+/// Bytes of room. The user whom the superblock lets take the reserve too is treated as all others.
+fn room(volume: &Volume) -> u64 {
     let Some((clusters, _)) = volume.space().free_after_sync() else { return u64::MAX };
     let geometry = &volume.format().geometry;
-    let reserved = if user == 0 { 0 } else { volume.superblock().reserved_blocks_count() };
+    let reserved = volume.superblock().reserved_blocks_count();
     let blocks = clusters.saturating_mul(1 << geometry.cluster_log2).saturating_sub(reserved);
-    let bytes = blocks.saturating_mul(u64::from(geometry.block_size.bytes()));
-    // The user's own limit; what a group or a project may use is known for each file only.
-    let limit = if user == 0 { None } else { limit_of(volume, user) };
-    limit.map_or(bytes, |left| left.min(bytes))
+    blocks.saturating_mul(u64::from(geometry.block_size.bytes()))
 }
 
-/// Bytes that a user may take by the user's own limit.
-fn limit_of(volume: &Volume, user: u32) -> Option<u64> {
-    let quota = volume.quota();
-    if !quota.is_enforced() {
-        return None;
-    }
-    // What has lost its last name and its last user is still the user's.
-    let _ = volume.uses().clear_away();
-    let record = quota.record(QuotaKind::User, user).ok()?;
-    let limit = Some(record.limits.hard_bytes).filter(|limit| *limit > 0)?;
-    let used = record.usage.bytes.saturating_add(quota.reserved(QuotaKind::User, user));
-    Some(limit.saturating_sub(used))
+/// Whether a volume is so large that the kernel need not ask before each write, as long as it is not nearly full.
+#[must_use]
+pub fn is_roomy(volume: &Volume) -> bool {
+    let geometry = &volume.format().geometry;
+    geometry.blocks.saturating_mul(u64::from(geometry.block_size.bytes())) > LITTLE
 }
 
 /// Bytes that the kernel may hold with so much room, if it lets all disks have `most`: in steps, since each change costs
@@ -332,20 +252,19 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_near_a_limit_has_the_room_looked_at() {
+    fn a_writer_near_a_limit_has_the_room_looked_at_and_writes_asked_for() {
         let full = NearlyFull::default();
         let until = || full.until_look.load(Ordering::Relaxed);
         full.until_look.store(1 << 40, Ordering::Relaxed);
-        full.is_near_limit(1 << 30);
-        assert_eq!(until(), 1 << 26);
-        assert!(!full.is_short.load(Ordering::Relaxed));
-        full.is_near_limit(1 << 20);
+        assert!(!full.is_near_limit(LITTLE << 1));
+        assert_eq!(until(), 1 << 29);
+        assert!(!full.is_short());
+        assert!(full.is_near_limit(1 << 20));
         assert_eq!(until(), 256 << 10);
         full.until_look.store(1 << 40, Ordering::Relaxed);
-        full.is_near_limit(1 << 21);
+        assert!(!full.is_near_limit(1 << 21), "it was short before");
         assert_eq!(until(), 1 << 40, "another one was nearer");
-        full.is_near_limit(0);
-        assert!(full.is_short.load(Ordering::Relaxed));
+        assert!(!full.is_near_limit(0) && full.is_short());
         assert_eq!(until(), 256 << 10);
     }
 
@@ -371,50 +290,30 @@ mod tests {
     fn an_error_is_reported_once_and_only_for_its_file() {
         let full = NearlyFull::default();
         let [one, other] = [12, 13].map(|number| InodeNumber::new(number).unwrap());
-        full.lost(one, Lost::of(Errno::NOSPC, 7, 100));
-        full.lost(one, Lost::of(Errno::NOSPC, 7, 200));
-        full.lost(other, Lost::of(Errno::NOSPC, 7, 1));
-        assert_eq!(full.report(one), Some(Lost::of(Errno::NOSPC, 7, 300)));
         assert_eq!(full.report(one), None);
-        assert_eq!(
-            full.losses().users[&7],
-            Debt { bytes: 1, shortest: 1, error: Errno::NOSPC },
-            "a file that was reported is not owed to its user"
-        );
+        full.lost(one, Errno::NOSPC);
+        full.lost(one, Errno::DQUOT);
+        assert!(full.watches(one) && !full.watches(other));
+        assert_eq!(full.report(one), Some(Errno::DQUOT));
+        assert_eq!(full.report(one), None);
+        full.lost(other, Errno::IO);
         full.forget(other);
         assert_eq!(full.report(other), None);
-        assert_eq!(
-            full.losses().users[&7],
-            Debt { bytes: 1, shortest: 1, error: Errno::NOSPC },
-            "a file that is forgotten is"
-        );
     }
 
     #[test]
-    fn files_that_grow_beside_one_that_lost_bytes_are_asked_for() {
+    fn files_are_open_until_their_last_close() {
         let full = NearlyFull::default();
-        let [one, other, of_another] = [12, 13, 14].map(|number| InodeNumber::new(number).unwrap());
-        assert!(!full.grew(other, 7), "where there is room nothing is remembered");
-        full.is_short.store(true, Ordering::Relaxed);
-        assert!(!full.grew(one, 7) && !full.grew(other, 7) && !full.grew(of_another, 8));
-        assert_eq!(full.lost(one, Lost::of(Errno::NOSPC, 7, 100)), [other]);
-        assert!(full.watches(other) && !full.watches(of_another));
-        assert_eq!(full.report(other), Some(Lost::growing(Errno::NOSPC, 7)));
-        assert!(full.grew(other, 7), "it grew again, and there is still no room");
-        assert_eq!(full.lost(one, Lost::of(Errno::IO, 8, 100)), [], "this was no lack of room");
-        full.forget(of_another);
-        assert_eq!(full.lost(one, Lost::of(Errno::NOSPC, 8, 100)), []);
-    }
-
-    #[test]
-    fn what_a_limit_refused_is_reported_as_that_of_other_files_too() {
-        let full = NearlyFull::default();
-        let [one, other, later] = [12, 13, 14].map(|number| InodeNumber::new(number).unwrap());
-        full.is_short.store(true, Ordering::Relaxed);
-        assert!(!full.grew(other, 7));
-        assert_eq!(full.lost(one, Lost::of(Errno::DQUOT, 7, 100)), [other]);
-        assert_eq!(full.report(other), Some(Lost::growing(Errno::DQUOT, 7)));
-        assert!(full.grew(later, 7));
-        assert_eq!(full.report(later), Some(Lost::growing(Errno::DQUOT, 7)));
+        let [one, other] = [12, 13].map(|number| InodeNumber::new(number).unwrap());
+        full.opened(one);
+        full.opened(one);
+        full.set_end(one, 70);
+        full.set_end(other, 70);
+        assert_eq!((full.end(one, 50), full.end(one, 90), full.end(other, 50)), (70, 90, 50));
+        assert_eq!(full.all_open(), [one]);
+        assert!(!full.closed(one) && full.closed(one) && !full.closed(one) && !full.is_open(one));
+        full.opened(other);
+        full.forget(other);
+        assert!(full.all_open().is_empty());
     }
 }

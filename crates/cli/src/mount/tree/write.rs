@@ -61,36 +61,6 @@ impl Tree {
         self.opened_for_writing(number)
     }
 
-    /// Whether the first `write` to a file that is opened must be asked for.
-    fn opened_for_writing(&self, number: InodeNumber) -> Result<Known, Failed> {
-        if !self.nearly_full.has_lost() {
-            return Ok(Known::Still);
-        }
-        let owner = self.volume.metadata(number)?.uid;
-        let owed = self.nearly_full.owes(&self.volume, owner);
-        if let Some(error) = owed {
-            self.nearly_full.watch(number, error, owner);
-        }
-        Ok(if owed.is_some() { Known::Stale } else { Known::Still })
-    }
-
-    /// The error of a `write` to a file that is about to be made. A file that has blocks may be overwritten in place,
-    /// which needs no room: it fails only for bytes of its own.
-    pub(super) fn owed(&self, number: InodeNumber) -> Option<Errno> {
-        let lost = self.nearly_full.report(number)?;
-        if lost.bytes == 0 && lost.is_growing {
-            return self.nearly_full.is_out(&self.volume, lost.owner).then_some(lost.error);
-        }
-        if lost.bytes == 0 {
-            let has_blocks = self.volume.metadata(number).is_ok_and(|facts| facts.sectors > 0);
-            if has_blocks || self.nearly_full.owes(&self.volume, lost.owner).is_none() {
-                return None;
-            }
-            self.nearly_full.settle(lost.owner);
-        }
-        Some(lost.error)
-    }
-
     /// The answer to a change of nothing but the times of contents and inode, of a file without a name; `None` for all
     /// other changes. The kernel sends it with each name that is the last one of a file. Nobody else can see such a file,
     /// and the kernel keeps its times: should it get a name after all, they come again. So nothing is stored.
@@ -141,13 +111,6 @@ impl Altering<'_> {
             return Err(Errno::NAMETOOLONG.into());
         }
         let got = self.inherited(caller, directory, file_type, new)?;
-        if file_type == FileType::Regular
-            && self.nearly_full.has_lost()
-            && let Some(error) = self.nearly_full.owes(&self.volume, got.attributes.uid)
-        {
-            self.nearly_full.settle(got.attributes.uid);
-            return Err(error.into());
-        }
         let inode = NewInode { kind, attributes: got.attributes, xattrs: &got.xattrs };
         let number = self.volume.on_behalf_of(caller.uid, caller.gid).create(directory, name, &inode)?;
         // Nobody else knows it yet: its directory is locked by the kernel.
@@ -228,6 +191,7 @@ impl Altering<'_> {
         if let Some(size) = change.size {
             self.synced_space().remove(&number);
             volume.truncate(number, size)?;
+            self.nearly_full.set_end(number, size);
         }
         let wanted = self.wanted(&facts, change);
         let changed = if wanted != AttributeChange::default() {
@@ -305,20 +269,7 @@ impl Altering<'_> {
         if flags.cached {
             self.look_at_limits(&facts);
         }
-        let grew = flags.cached && offset.saturating_add(len) > facts.size;
-        let is_asked_for = grew && self.nearly_full.grew(number, facts.uid);
-        Ok(if drop_special_bits || is_asked_for { Known::Stale } else { Known::Still })
-    }
-
-    /// Looks at what limits of quota leave to the owner of a file that is, or will be, written to.
-    fn look_at_limits(&self, facts: &Metadata) {
-        let quota = self.volume.quota();
-        if facts.file_type == FileType::Regular
-            && quota.is_enforced()
-            && let Ok(Some(left)) = quota.left([facts.uid, facts.gid, facts.project])
-        {
-            self.nearly_full.is_near_limit(left);
-        }
+        Ok(if drop_special_bits { Known::Stale } else { Known::Still })
     }
 
     /// Takes the capabilities of a file whose contents change, where the kernel does not ask whether there are any.

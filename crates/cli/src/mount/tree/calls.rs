@@ -1,0 +1,271 @@
+//! The call of a program that waits for an answer, as `/proc` shows it: where a `write` goes, and how long it is.
+//!
+//! The kernel asks before it takes a write into its pages, but does not say of how many bytes. Its caller waits meanwhile,
+//! and `/proc/THREAD/syscall` shows number and arguments of the call. Owns: reading that. Excludes what follows from it.
+//!
+//! Not seen are calls of other threads than the caller's (io_uring, loop devices), those that hand over lists of writes
+//! (`io_submit`), and callers that this process may not look at.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
+
+/// Most bytes that one call writes.
+const MOST: u64 = 0x7fff_f000;
+/// Most pieces of memory that one call writes.
+const PIECES_MOST: u64 = 1024;
+/// How often a thread is looked at that does not wait yet: for half a second at least.
+const TRIES: u32 = 5000;
+/// The flag of open files whose writes go to the end.
+const APPEND: u64 = 0o2000;
+
+/// A call that reached a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Call {
+    /// Writes `len` bytes; `None` is the end of the file.
+    Writes { offset: Option<u64>, len: u64 },
+    /// Changes nothing.
+    Reads,
+    /// Not known.
+    Hidden,
+}
+
+/// What the arguments of a call mean.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Reads,
+    /// File, memory, length.
+    Write,
+    WriteAt,
+    /// File, pieces of memory, their number.
+    WriteVector,
+    WriteVectorAt,
+    /// Target, source, offset, length.
+    SendFile,
+    /// Source, its offset, target, its offset, length.
+    Splice,
+}
+
+#[cfg(target_arch = "x86_64")]
+fn kind(number: u64) -> Option<Kind> {
+    Some(match number {
+        0 | 8 | 17 | 19 | 295 | 327 => Kind::Reads,
+        1 => Kind::Write,
+        18 => Kind::WriteAt,
+        20 => Kind::WriteVector,
+        296 | 328 => Kind::WriteVectorAt,
+        40 => Kind::SendFile,
+        275 | 326 => Kind::Splice,
+        _ => return None,
+    })
+}
+
+#[cfg(any(target_arch = "aarch64", target_arch = "riscv64", target_arch = "loongarch64"))]
+fn kind(number: u64) -> Option<Kind> {
+    Some(match number {
+        62 | 63 | 65 | 67 | 69 | 286 => Kind::Reads,
+        64 => Kind::Write,
+        68 => Kind::WriteAt,
+        66 => Kind::WriteVector,
+        70 | 287 => Kind::WriteVectorAt,
+        71 => Kind::SendFile,
+        76 | 285 => Kind::Splice,
+        _ => return None,
+    })
+}
+
+#[cfg(not(any(
+    target_arch = "x86_64",
+    target_arch = "aarch64",
+    target_arch = "riscv64",
+    target_arch = "loongarch64"
+)))]
+fn kind(_: u64) -> Option<Kind> {
+    None
+}
+
+/// The call that a thread waits in, which reached a file with this inode number.
+pub(super) fn of(thread: u32, inode: u64) -> Call {
+    let found = || {
+        let (number, arguments) = parse(&waiting(&format!("/proc/{thread}/syscall"))?)?;
+        Waiting { thread, inode, arguments }.means(kind(number)?)
+    };
+    found().unwrap_or(Call::Hidden)
+}
+
+/// What is said of the call of a thread, once it waits: it asked, but may not sleep yet.
+fn waiting(name: &str) -> Option<String> {
+    for tried in 0..TRIES {
+        let text = fs::read_to_string(name).ok()?;
+        if text.trim() != "running" {
+            return Some(text);
+        }
+        match tried {
+            0..10 => std::thread::yield_now(),
+            _ => std::thread::sleep(Duration::from_micros(100)),
+        }
+    }
+    None
+}
+
+/// Number and arguments of a call: one decimal number, six with `0x` in front. A thread that is not in a call says `-1`
+/// or `running`.
+fn parse(text: &str) -> Option<(u64, [u64; 6])> {
+    let mut words = text.split_ascii_whitespace();
+    let number = words.next()?.parse().ok()?;
+    let mut arguments = [0; 6];
+    for argument in &mut arguments {
+        *argument = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+    }
+    Some((number, arguments))
+}
+
+/// An open file of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct OpenFile {
+    position: u64,
+    appends: bool,
+    inode: u64,
+}
+
+impl OpenFile {
+    /// Of `/proc/THREAD/fdinfo/N`.
+    fn parse(text: &str) -> Option<Self> {
+        let word = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let flags = u64::from_str_radix(word("flags:")?, 8).ok()?;
+        Some(OpenFile {
+            position: word("pos:")?.parse().ok()?,
+            appends: flags & APPEND != 0,
+            inode: word("ino:").and_then(|word| word.parse().ok()).unwrap_or(0),
+        })
+    }
+}
+
+struct Waiting {
+    thread: u32,
+    inode: u64,
+    arguments: [u64; 6],
+}
+
+impl Waiting {
+    fn means(&self, kind: Kind) -> Option<Call> {
+        let [first, second, third, fourth, fifth, _] = self.arguments;
+        match kind {
+            Kind::Reads => Some(Call::Reads),
+            Kind::Write => self.writes(first, None, third),
+            Kind::WriteAt => self.writes(first, Some(fourth), third),
+            Kind::WriteVector => self.writes(first, None, self.length(second, third)?),
+            // That of the file is asked for by -1.
+            Kind::WriteVectorAt => {
+                let offset = Some(fourth).filter(|offset| *offset != u64::MAX);
+                self.writes(first, offset, self.length(second, third)?)
+            }
+            Kind::SendFile => self.moves(first, None, second, fourth),
+            Kind::Splice if fourth == 0 => self.moves(third, None, first, fifth),
+            Kind::Splice => {
+                self.moves(third, Some(self.memory(fourth, 8)?.first()?.to_owned()), first, fifth)
+            }
+        }
+    }
+
+    fn description(&self, number: u64) -> Option<OpenFile> {
+        // The kernel takes the lower half for the number.
+        let number = number & u64::from(u32::MAX);
+        OpenFile::parse(&fs::read_to_string(format!("/proc/{}/fdinfo/{number}", self.thread)).ok()?)
+    }
+
+    fn writes(&self, file: u64, offset: Option<u64>, len: u64) -> Option<Call> {
+        let file = self.description(file)?;
+        let offset = if file.appends { None } else { Some(offset.unwrap_or(file.position)) };
+        Some(Call::Writes { offset, len: len.min(MOST) })
+    }
+
+    /// Of bytes that come from another file, which may be shorter than is asked for.
+    fn moves(&self, target: u64, offset: Option<u64>, source: u64, len: u64) -> Option<Call> {
+        if self.description(target)?.inode != self.inode {
+            // It is the source that is asked for.
+            return Some(Call::Reads);
+        }
+        let there = self.size(source).unwrap_or(u64::MAX);
+        self.writes(target, offset, len.min(there))
+    }
+
+    /// Bytes of a regular file, as the kernel knows them: nobody is asked, who might be this process.
+    fn size(&self, file: u64) -> Option<u64> {
+        let name = format!("/proc/{}/fd/{}", self.thread, file & u64::from(u32::MAX));
+        let found =
+            rustix::fs::statx(CWD, name, AtFlags::STATX_DONT_SYNC, StatxFlags::SIZE | StatxFlags::TYPE)
+                .ok()?;
+        let is_regular = FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile;
+        is_regular.then_some(found.stx_size)
+    }
+
+    /// Bytes in pieces of memory, of which the caller has a list: pairs of an address and a length.
+    fn length(&self, list: u64, pieces: u64) -> Option<u64> {
+        if pieces > PIECES_MOST {
+            return None;
+        }
+        let words = self.memory(list, pieces.checked_mul(16)?)?;
+        Some(words.iter().skip(1).step_by(2).fold(0, |sum: u64, len| sum.saturating_add(*len)))
+    }
+
+    /// Words of the caller's memory.
+    fn memory(&self, address: u64, len: u64) -> Option<Vec<u64>> {
+        let mut bytes = vec![0; usize::try_from(len).ok()?];
+        let name = format!("/proc/{}/mem", self.thread);
+        let memory = rustix::fs::open(name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let read = rustix::io::pread(&memory, &mut bytes, address).ok()?;
+        if read < bytes.len() {
+            return None;
+        }
+        let words = bytes.chunks_exact(8);
+        Some(words.map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default())).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_and_files_are_read_as_the_kernel_writes_them() {
+        let line = "1 0x3 0x7f12 0x100000 0x0 0x0 0xff 0x7ffd 0x7f00\n";
+        assert_eq!(parse(line), Some((1, [3, 0x7f12, 0x10_0000, 0, 0, 0xff])));
+        for other in ["running\n", "-1 0x7ffd 0x7f00\n", "", "1 0x3", "1 3 4 5 6 7 8"] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+        let text = "pos:\t4096\nflags:\t0102001\nmnt_id:\t29\nino:\t12\n";
+        assert_eq!(OpenFile::parse(text), Some(OpenFile { position: 4096, appends: true, inode: 12 }));
+        let text = "pos:\t0\nflags:\t0100002\n";
+        assert_eq!(OpenFile::parse(text), Some(OpenFile::default()));
+        assert_eq!(OpenFile::parse("pos:\tmany\nflags:\t0\n"), None);
+    }
+
+    /// A thread that waits in a call, and one that looks at it.
+    #[test]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    fn a_waiting_call_shows_where_it_writes() {
+        use std::io::{IoSlice, Write};
+
+        let (mut read, mut write) = std::io::pipe().unwrap();
+        let written = std::thread::scope(|scope| {
+            let (sender, receiver) = std::sync::mpsc::channel();
+            scope.spawn(move || {
+                sender.send(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()).unwrap();
+                // Longer than a pipe holds: it waits.
+                let pieces = [IoSlice::new(&[1; 300_000]), IoSlice::new(&[2; 21])];
+                assert_eq!(write.write_vectored(&pieces).unwrap(), 300_021);
+            });
+            let thread = receiver.recv().unwrap();
+            let looks = (0..2000).map(|_| {
+                std::thread::sleep(Duration::from_millis(1));
+                of(thread, 0)
+            });
+            let found = looks.into_iter().find(|call| *call != Call::Hidden);
+            std::io::copy(&mut read, &mut std::io::sink()).unwrap();
+            found
+        });
+        assert_eq!(written, Some(Call::Writes { offset: Some(0), len: 300_021 }));
+    }
+}
