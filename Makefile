@@ -13,7 +13,7 @@ PLAT ?= target/release/plat
 LIBDIR ?= target/release
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: all build install install-files install-c install-c-files python web web-test test store-test crash crash-kernel models demo microvm book bench soak coverage packages setup fmt lint docs deny fuzz images tidy static features deb container targets targets-test
+.PHONY: all build install install-files install-c install-c-files python web web-test test store-test crash crash-kernel models demo microvm book bench soak mix coverage packages setup fmt lint docs deny fuzz images tidy static features deb container targets targets-test
 
 all: build
 
@@ -115,6 +115,11 @@ models:
 # Random tests with new seeds until MINUTES are over; a failure prints how to repeat it.
 soak: setup
 	scripts/soak.sh $(MINUTES)
+
+# Files with equal attributes, copied through mounts in every order until MINUTES are over. As root.
+mix: setup
+	$(CARGO) build --release -p platfs-cli
+	scripts/mix.sh $(MINUTES)
 
 # How much of the code the tests run, crate by crate, and the ten files with the least of it.
 coverage:
