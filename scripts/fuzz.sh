@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Runs every fuzz target for SECONDS (first argument, 60 by default), one after the other; stops at the first finding.
+# Runs every fuzz target for SECONDS (first argument, 60 by default), one after the other; stops at the first finding. Under the
+# address sanitizer, which also finds memory that is never freed; FUZZ_SANITIZER=none is several times as fast. FUZZ_TARGETS
+# names fewer targets.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
@@ -13,7 +15,7 @@ seeds() {
     local name image
     mkdir -p fuzz/seeds
     for name in ext2-1k ext3-4k no-extents inline-data-1k kernel-odd-ext4-1k kernel-odd-inline kernel-odd-bigalloc \
-        htree-ext2-tea extents-deep indirect-triple shared-xattrs ea-inode revision-0; do
+        htree-ext2-tea extents-deep indirect-triple shared-xattrs ea-inode revision-0 quota-project; do
         [ ! -e "fuzz/seeds/$name.img" ] || continue
         image=$(cargo xtask images "$name") || { echo "fuzz: without the image $name"; continue; }
         cp --sparse=always "$image" fuzz/seeds/new
@@ -24,9 +26,12 @@ seeds() {
 PATH="$PATH:/usr/sbin:/sbin"
 seeds
 
-# The coverage flags of cargo-fuzz are accepted by a stable compiler only in this mode. No address sanitizer: the code has no `unsafe`.
+# The coverage flags of cargo-fuzz, and sanitizers, are accepted by a stable compiler only in this mode.
 export RUSTC_BOOTSTRAP=1
-for target in $(cargo fuzz list); do
+sanitizer=${FUZZ_SANITIZER:-address}
+# The sanitizer keeps freed memory for a while.
+[ "$sanitizer" = none ] && rss=2048 || rss=6144
+for target in ${FUZZ_TARGETS:-$(cargo fuzz list)}; do
     echo "fuzz: $target for $seconds s"
-    cargo fuzz run -s none "$target" -- -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=20 -len_control=0 -print_final_stats=1
+    cargo fuzz run -s "$sanitizer" "$target" -- -max_total_time="$seconds" -rss_limit_mb="$rss" -timeout=20 -len_control=0 -print_final_stats=1
 done

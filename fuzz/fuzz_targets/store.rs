@@ -26,6 +26,8 @@ fn over(contents: BTreeMap<String, Vec<u8>>) -> Arc<Store> {
 /// A store with a volume that has chunks, a map and a log of some objects, and a snapshot of it.
 fn sound() -> &'static BTreeMap<String, Vec<u8>> {
     static SOUND: OnceLock<BTreeMap<String, Vec<u8>>> = OnceLock::new();
+    // Open for good: closing it would bring its log into the map.
+    static OPEN: OnceLock<Volume> = OnceLock::new();
     SOUND.get_or_init(|| {
         let memory = Arc::new(Memory::new());
         let store = Arc::new(Store::new(memory.clone() as Arc<dyn Objects>, Patience::default(), None));
@@ -39,7 +41,7 @@ fn sound() -> &'static BTreeMap<String, Vec<u8>> {
             volume.flush().unwrap();
         }
         fork(&store, "one", "one@snapshot").unwrap();
-        std::mem::forget(volume);
+        drop(OPEN.set(volume));
         memory.contents()
     })
 }
