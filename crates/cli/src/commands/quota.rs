@@ -143,14 +143,8 @@ impl Source<'_> {
             Source::Image(image) => Ok(image.volume.quota().kinds()),
             // A question that changes nothing.
             Source::Mount(..) => {
-                let mut kinds = Vec::new();
-                for kind in QuotaKind::ALL {
-                    if let Ok(report) = self.records(kind) {
-                        return Ok(report.kinds);
-                    }
-                    kinds.clear();
-                }
-                Ok(kinds)
+                let report = QuotaKind::ALL.into_iter().find_map(|kind| self.records(kind).ok());
+                Ok(report.map_or_else(Vec::new, |report| report.kinds))
             }
         }
     }

@@ -148,6 +148,16 @@ fn accept(listening: &Socket, shared: &Arc<Shared>) {
     }
 }
 
+/// Refuses one command more than may work at once.
+fn refuse_many(open: usize, of_user: usize) -> Result<(), String> {
+    let whose = match () {
+        () if open >= AT_ONCE => format!("{AT_ONCE} commands work"),
+        () if of_user >= OF_ONE_USER => format!("{OF_ONE_USER} commands of this user work"),
+        () => return Ok(()),
+    };
+    Err(format!("{whose} on this mount already; try again when one has ended"))
+}
+
 fn begin(socket: &Socket, user: u32, shared: &Arc<Shared>) -> Result<(), String> {
     let (copy, with) = (socket.copy().map_err(|error| error.to_string())?, Arc::clone(shared));
     let known = socket.copy().map_err(|error| error.to_string())?;
@@ -155,10 +165,7 @@ fn begin(socket: &Socket, user: u32, shared: &Arc<Shared>) -> Result<(), String>
     {
         let mut open = shared.open();
         let of_user = open.iter().filter(|other| other.user == user).count();
-        if open.len() >= AT_ONCE || of_user >= OF_ONE_USER {
-            let many = open.len().min(of_user.max(OF_ONE_USER));
-            return Err(format!("{many} commands work on this mount already; try again when one has ended"));
-        }
+        refuse_many(open.len(), of_user)?;
         open.push(Connection { number, user, socket: known });
     }
     let work = move || {
@@ -510,5 +517,18 @@ impl Watcher for Live<'_> {
             self.socket.try_send(&Reply::Progress(*done).encode());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_which_limit_was_met() {
+        assert_eq!(refuse_many(AT_ONCE - 1, OF_ONE_USER - 1), Ok(()));
+        let said = |open, of_user| refuse_many(open, of_user).unwrap_err();
+        assert!(said(AT_ONCE, 3).starts_with("32 commands work"), "{}", said(AT_ONCE, 3));
+        assert!(said(9, OF_ONE_USER).starts_with("8 commands of this user"), "{}", said(9, OF_ONE_USER));
     }
 }
