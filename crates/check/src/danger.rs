@@ -31,11 +31,15 @@ const ALWAYS: &[&Kind] = &[
     &space::BLOCKS_UNINIT,
 ];
 
-/// Kinds of bitmaps: what is in use must not be marked free.
-const BITMAPS: &[&Kind] = &[&space::BLOCK_BITMAP, &space::INODE_BITMAP];
-
-/// Kinds of counts of users: what has more users than it counts is freed too early.
-const USERS: &[&Kind] = &[&directories::INODE_LINKS, &inodes::XATTR_REFERENCES, &inodes::VALUE_REFERENCES];
+/// Kinds that endanger others where something is in use beyond what is stated: a bitmap then gives it away, and a count of
+/// users frees it too early.
+const WHERE_OVERUSED: &[&Kind] = &[
+    &space::BLOCK_BITMAP,
+    &space::INODE_BITMAP,
+    &directories::INODE_LINKS,
+    &inodes::XATTR_REFERENCES,
+    &inodes::VALUE_REFERENCES,
+];
 
 impl Issue {
     /// Whether a change elsewhere in the volume may overwrite or free what belongs to a file that has no fault, before
@@ -43,13 +47,6 @@ impl Issue {
     #[must_use]
     pub fn endangers_others(&self) -> bool {
         let is_one_of = |kinds: &[&Kind]| kinds.iter().any(|kind| kind.id == self.kind.id);
-        // Of a count the issue says what is stated and what was found in use.
-        let counts_too_few = || {
-            let number = |text: &str| text.parse::<u64>().ok();
-            number(&self.found).zip(number(&self.expected)).is_none_or(|(stated, users)| stated < users)
-        };
-        is_one_of(ALWAYS)
-            || is_one_of(BITMAPS) && self.found.contains(space::USED_MARKED_FREE)
-            || is_one_of(USERS) && counts_too_few()
+        is_one_of(ALWAYS) || self.is_overused && is_one_of(WHERE_OVERUSED)
     }
 }

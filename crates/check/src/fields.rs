@@ -59,8 +59,15 @@ pub(super) fn check(raw: &mut RawSuperblock, now: i64, report: &mut Report<'_>) 
 }
 
 fn sizes(fields: &mut Fields<'_, '_, '_>) {
+    let features = fields.raw.features();
+    let early = fields.raw.s_rev_level.get() == 0 && features != Features::default();
+    fields.rule(
+        &kind::REVISION,
+        early.then(|| features.names().join(", ")),
+        "it becomes 1, with the same sizes",
+        RawSuperblock::begin_revision_1,
+    );
     let raw = &*fields.raw;
-    let features = raw.features();
     let (blocks, reserved) = (raw.blocks_count(), raw.reserved_blocks_count());
     fields.rule(
         &kind::RESERVED_BLOCKS,

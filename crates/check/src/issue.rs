@@ -64,6 +64,8 @@ pub struct Issue {
     pub expected: String,
     /// What the repair does, with its consequences for contents; empty where there is none.
     pub repair: String,
+    /// Something is in use beyond what is stated: marked free, or used by more than its count says.
+    pub is_overused: bool,
 }
 
 /// What is to be done about an issue.

@@ -141,7 +141,8 @@ fn count(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>, number: 
     let follows =
         facts.relinked.contains(index) || found < stated && facts.explains_lack(number, stated - found);
     let finding = Finding::new(Place::inode(number), format!("{stated}"), "the count is set")
-        .expected(format!("{right}"));
+        .expected(format!("{right}"))
+        .overused(stated < right);
     if follows || report.found(&INODE_LINKS, finding) {
         inode.raw_mut().i_links_count.set(right);
         subject.write_inode(&mut inode).map_err(staging("an inode"))?;

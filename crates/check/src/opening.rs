@@ -183,7 +183,6 @@ pub(super) fn close(subject: &mut Subject, facts: &Facts, report: Report<'_>) ->
             fields::settle(&mut subject.raw, subject.now.seconds);
         }
         subject.raw.s_block_group_nr.set(0);
-        begin_revision(&mut subject.raw);
         subject.sealer.seal_superblock(&mut subject.raw);
         let staged = subject.device.write_at(SUPERBLOCK_OFFSET, subject.raw.as_bytes());
         staged.map_err(staging("the superblock"))?;
@@ -199,17 +198,6 @@ pub(super) fn close(subject: &mut Subject, facts: &Facts, report: Report<'_>) ->
         summary.blocks.saturating_sub(free * u64::from(subject.geometry.blocks_per_cluster()));
     summary.directories = facts.directories.len() as u64;
     Ok(summary)
-}
-
-/// Volumes of revision 0 have no features: with the first that a repair sets, one is of revision 1.
-fn begin_revision(raw: &mut RawSuperblock) {
-    let words = [raw.s_feature_compat, raw.s_feature_incompat, raw.s_feature_ro_compat];
-    if raw.s_rev_level.get() == 0 && words.iter().any(|word| word.get() != 0) {
-        let (first, size) = (raw.first_inode(), raw.inode_size());
-        raw.s_rev_level.set(1);
-        raw.s_first_ino.set(first);
-        raw.s_inode_size.set(size);
-    }
 }
 
 /// Writes the superblock over its backups. They say neither that the volume was closed nor that a

@@ -309,12 +309,7 @@ impl Repair<'_, '_, '_> {
         let mut found = Vec::new();
         let list = |numbers: &[u64]| bitmap::ranges(numbers, words.zero, words.each);
         if !side.compared.missing.is_empty() {
-            found.push(format!(
-                "{}: {} {}",
-                kind::USED_MARKED_FREE,
-                words.what,
-                list(&side.compared.missing)
-            ));
+            found.push(format!("in use and marked free: {} {}", words.what, list(&side.compared.missing)));
         }
         if !side.compared.idle.is_empty() {
             found.push(format!("free and marked in use: {} {}", words.what, list(&side.compared.idle)));
@@ -328,7 +323,8 @@ impl Repair<'_, '_, '_> {
                 Stored::Uninit(_) => words.uninit,
                 _ => words.wrong,
             };
-            return Some(self.report.found(kind, Finding::new(here, found.join("; "), renew)));
+            let finding = Finding::new(here, found.join("; "), renew);
+            return Some(self.report.found(kind, finding.overused(!side.compared.missing.is_empty())));
         }
         if side.compared.differs {
             return Some(true);

@@ -62,14 +62,21 @@ fn refuse_unknown(features: Features) -> Result<()> {
     Err(Error::Unsupported(format!("the volume uses features that can't be checked: {names}")))
 }
 
+/// The first inode and the size of inodes of revision 0, where they are stated.
+const FIRST_OF_0: u32 = 11;
+const SIZE_OF_0: u16 = 128;
+
 /// Whether a check can go by a superblock, its checksum aside.
 fn usable(raw: &RawSuperblock) -> Result<Geometry> {
     let features = raw.features();
     refuse_unknown(features)?;
     let bad = |problem: String| Err(Error::corrupt(ondisk::corrupt::Place::Superblock, problem));
-    let words = [raw.s_feature_compat, raw.s_feature_incompat, raw.s_feature_ro_compat];
-    if raw.s_rev_level.get() == 0 && words.iter().any(|word| word.get() != 0) {
-        return bad("features on a volume of revision 0, which has none".to_owned());
+    let (first, size) = (raw.s_first_ino.get(), raw.s_inode_size.get());
+    if raw.s_rev_level.get() == 0
+        && features != Features::default()
+        && !(matches!(first, 0 | FIRST_OF_0) && matches!(size, 0 | SIZE_OF_0))
+    {
+        return bad(format!("revision 0, but features, inodes of {size} bytes and a first inode of {first}"));
     }
     if features.incompat.contains(Incompat::CASEFOLD) && raw.s_encoding.get() != ENCODING_UTF8 {
         return bad(format!("names are encoded by {}, which is unknown", raw.s_encoding.get()));

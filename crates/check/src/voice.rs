@@ -9,12 +9,19 @@ pub(super) struct Finding {
     pub(super) found: String,
     pub(super) expected: String,
     pub(super) repair: String,
+    pub(super) is_overused: bool,
 }
 
 impl Finding {
     /// A finding whose kind says what is expected.
     pub(super) fn new(place: Place, found: impl Into<String>, repair: impl Into<String>) -> Self {
-        Finding { place, found: found.into(), expected: String::new(), repair: repair.into() }
+        let (found, repair) = (found.into(), repair.into());
+        Finding { place, found, expected: String::new(), repair, is_overused: false }
+    }
+
+    /// The same, of something that may be in use beyond what is stated.
+    pub(super) fn overused(self, is_overused: bool) -> Self {
+        Finding { is_overused, ..self }
     }
 
     /// The same, with what should be there.
@@ -43,10 +50,10 @@ impl<'s> Report<'s> {
         if self.over {
             return false;
         }
-        let Finding { place, found, expected, repair } = finding;
+        let Finding { place, found, expected, repair, is_overused } = finding;
         let possible = !repair.is_empty();
         self.summary.issues += 1;
-        let decision = self.sink.issue(Issue { kind, place, found, expected, repair });
+        let decision = self.sink.issue(Issue { kind, place, found, expected, repair, is_overused });
         let repairs = possible && !self.held && decision == Decision::Repair;
         self.summary.repaired += u64::from(repairs);
         repairs

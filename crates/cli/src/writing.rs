@@ -34,8 +34,8 @@ pub struct Target {
     /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`. Or the first path in a mount by
     /// `plat mount`, as all others then are.
     image: OsString,
-    /// Checks the whole volume first, and changes nothing if it is not sound. Without this option a volume with at most
-    /// a million inodes is checked for what would have the change overwrite other files.
+    /// Checks the whole volume first, and changes nothing if it is not sound. Without this option it is checked for what
+    /// would have the change overwrite other files.
     #[arg(long)]
     check_first: bool,
     /// Checks nothing first. An image made to deceive can have the change overwrite other files.

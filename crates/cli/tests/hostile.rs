@@ -334,6 +334,27 @@ fn a_bitmap_that_gives_the_volume_away_is_reported_and_left_out() {
     assert!(listed.contains("sub"), "{listed}");
 }
 
+/// A volume may say that it has any number of inodes: it is checked before the first write all the same.
+#[test]
+fn a_volume_of_over_a_million_inodes_is_checked_before_it_is_changed() {
+    if !tool::have_tools("many inodes", &["mke2fs", "debugfs"]) {
+        return;
+    }
+    let scratch = Scratch::new("lying-many-inodes");
+    let (image, keep) = (scratch.join("image"), scratch.join("keep"));
+    fs::write(&keep, vec![b'k'; 400_000]).unwrap();
+    let made = ["-q", "-F", "-t", "ext4", "-N", "1200000", "-E", "lazy_itable_init=1"];
+    tool::run(tool::command("mke2fs").args(made).arg(&image).arg("2G"));
+    let debugfs = |request: &str| tool::run(tool::command("debugfs").args(["-w", "-R", request]).arg(&image));
+    debugfs(&format!("write {} keep", keep.display()));
+    let blocks = tool::debugfs(&image, "blocks /keep");
+    for block in blocks.split_whitespace() {
+        debugfs(&format!("freeb {block}"));
+    }
+    let said = plat("put", &image, &[keep.as_os_str(), OsStr::new("/big")]).failed();
+    assert!(said.contains("nothing was changed") && said.contains("bitmap"), "{said}");
+}
+
 /// What differs between two images, but for the superblock: the first byte.
 fn first_difference(before: &[u8], after: &[u8]) -> Option<usize> {
     let differs = |at: &usize| before.get(*at) != after.get(*at) && !(1024..2048).contains(at);

@@ -104,6 +104,11 @@ impl Handles {
         std::mem::take(&mut self.lock().doomed)
     }
 
+    /// Orphans that could not be destroyed yet.
+    pub(crate) fn await_end(&self, orphans: impl Iterator<Item = InodeNumber>) {
+        self.lock().doomed.extend(orphans);
+    }
+
     /// Notes an orphan at the head of the list. Its last user may have left since it was found to have
     /// one.
     pub(crate) fn add_orphan(&self, number: InodeNumber) {

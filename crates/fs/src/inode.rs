@@ -43,7 +43,7 @@ impl View<'_> {
             if !self.format.sealer.inode_is_right_as(on_disk, &inode) {
                 return Err(Error::corrupt(Place::Inode(number), "checksum is wrong"));
             }
-            Ok(inode)
+            Ok(inode.narrowed(!self.format.has_incompat(Incompat::BIT64)))
         })
     }
 }

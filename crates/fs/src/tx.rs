@@ -8,6 +8,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use ondisk::features::Features;
 use ondisk::inode::{Inode, TimeField};
 use ondisk::units::{Block, ClusterRun};
 
@@ -67,6 +68,18 @@ impl<'v> Tx<'v> {
         if !self.session.is_loading() {
             fields.iter().for_each(|field| inode.set_time(*field, self.context.now));
         }
+    }
+
+    /// Has the superblock name a feature that a volume gets with the first use of it.
+    pub(crate) fn name_feature(&mut self, add: impl Fn(&mut Features) + Send + 'v) {
+        let session = self.session;
+        self.on_commit(move || {
+            session.edit_superblock(|raw| {
+                let mut features = raw.features();
+                add(&mut features);
+                raw.set_features(features);
+            });
+        });
     }
 
     /// Space to be taken and given up.

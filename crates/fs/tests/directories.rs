@@ -474,3 +474,39 @@ fn inline_directories_of_the_kernel_read_as_it_reads_them() {
     let (volume, mounted) = (open(&image, false), Mounted::read_only(&image).unwrap());
     assert_eq!(assert_tree_alike(&volume, mounted.path()), 14);
 }
+
+/// As in Linux: with `dir_nlink` a directory stops counting its subdirectories if it has an index, and takes no more of them
+/// if it has none.
+#[test]
+fn a_directory_without_an_index_takes_as_many_subdirectories_as_it_can_count() {
+    const TEST: &str = "a_directory_without_an_index_takes_as_many_subdirectories_as_it_can_count";
+    if !tool::have_tools(TEST, &["mke2fs", "debugfs"]) {
+        return;
+    }
+    for (features, flags, third) in [("^dir_index", "0x80000", false), ("dir_index", "0x81000", true)] {
+        let scratch = Scratch::new("many-links");
+        let image = mke2fs(&scratch, &format!("-t ext4 -O {features}"), "16M");
+        let volume = open(&image, true);
+        let big = volume.create(InodeNumber::ROOT, b"big", &new(Kind::Directory)).unwrap();
+        let name = |at: u32| format!("{at:0>200}").into_bytes();
+        for at in 0..40 {
+            volume.create(big, &name(at), &new(Kind::File)).unwrap();
+        }
+        volume.close().unwrap();
+        for request in ["set_inode_field /big links_count 64999", "stat /big"] {
+            let said = tool::run(tool::command("debugfs").args(["-w", "-R", request]).arg(&image)).stdout;
+            let said = String::from_utf8_lossy(&said);
+            assert!(!request.starts_with("stat") || said.contains(flags), "{said}");
+        }
+        let volume = open(&image, true);
+        volume.create(big, b"first", &new(Kind::Directory)).unwrap();
+        assert_eq!(volume.metadata(big).unwrap().links, 65_000);
+        let more = volume.create(big, b"second", &new(Kind::Directory));
+        let links = volume.metadata(big).unwrap().links;
+        match more {
+            Ok(_) => assert!(third && links == 1, "{links}"),
+            Err(error) => assert!(!third && matches!(error, Error::TooManyLinks), "{error}"),
+        }
+        volume.close().unwrap();
+    }
+}

@@ -582,3 +582,26 @@ fn a_broken_quota_file_is_an_error_that_says_so() {
         volume.close().unwrap();
     }
 }
+
+/// Verbs are tried again where a block of a quota file is missing. A file that is made without a name has one user after
+/// that, however many tries it took: it goes with its user, also from a full volume.
+#[test]
+fn a_file_that_never_got_a_name_leaves_nothing() {
+    const TEST: &str = "a_file_that_never_got_a_name_leaves_nothing";
+    if !tool::have_tools(TEST, &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new("quota-unnamed");
+    let image = scratch.join("image");
+    let common = ["-q", "-F", "-t", "ext4", "-b", "1024", "-O", "quota", "-E", ALL];
+    tool::run(tool::command("mke2fs").args(common).arg(&image).arg("6M"));
+    let volume = open(&image, &options());
+    {
+        let new = NewInode { kind: Kind::File, attributes: attributes(7, 8), xattrs: &[] };
+        let (number, _pin) = volume.create_unnamed(InodeNumber::ROOT, &new).unwrap();
+        let full = (0..).find_map(|at| write(&volume, number, at << 16, 1 << 16).err());
+        assert!(matches!(full, Some(Error::NoSpace)), "{full:?}");
+    }
+    volume.close().unwrap();
+    assert_right(&image, &options());
+}

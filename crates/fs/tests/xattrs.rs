@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use ondisk::features::Compat;
 use ondisk::units::InodeNumber;
 use platfs::device::FileDevice;
 use platfs::{DataMode, OpenOptions, Volume, WriteOrder};
@@ -428,4 +429,31 @@ fn quota_counts_values_for_their_owners() {
     platfs::quota::rebuild(&volume).unwrap();
     volume.close().unwrap();
     fsck::assert_clean(&image);
+}
+
+/// As Linux does: the first attribute brings the feature along.
+#[test]
+fn the_first_attribute_brings_its_feature() {
+    const TEST: &str = "the_first_attribute_brings_its_feature";
+    if !tool::have_tools(TEST, &["mke2fs", "e2fsck", "debugfs"]) {
+        return;
+    }
+    let scratch = Scratch::new("xattr-feature");
+    const WITHOUT: [(&str, &[&str]); 2] = [
+        ("no-feature", &["-t", "ext4", "-b", "1024", "-O", "^ext_attr"]),
+        ("no-journal", &["-t", "ext4", "-b", "1024", "-O", "^ext_attr,^has_journal"]),
+    ];
+    for (name, options) in WITHOUT {
+        let image = make(&scratch, &Case { name, options, large: None }, 1);
+        let file = File::options().read(true).write(true).open(&image).unwrap();
+        let how = OpenOptions::new().write(true);
+        let volume = Volume::open(Arc::new(FileDevice::new(file).unwrap()), &how).unwrap();
+        let number = inode_of(&image, 0);
+        volume.inode(number).set_xattr(b"user.block", &[1; 500]).unwrap();
+        volume.close().unwrap();
+        fsck::assert_clean(&image);
+        let volume = open(&image, false);
+        assert!(volume.superblock().features().compat.contains(Compat::EXT_ATTR));
+        assert_eq!(volume.inode(number).xattr(b"user.block").unwrap().unwrap(), [1; 500]);
+    }
 }

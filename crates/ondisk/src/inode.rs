@@ -271,6 +271,8 @@ pub enum TimeField {
 pub struct Inode {
     number: InodeNumber,
     bytes: Vec<u8>,
+    /// Block numbers of its volume have 32 bits.
+    is_narrow: bool,
 }
 
 impl Inode {
@@ -280,7 +282,7 @@ impl Inode {
     /// Fewer than 128 bytes, or an `i_extra_isize` that leaves the record or is not a multiple of 4.
     pub fn parse(number: InodeNumber, bytes: &[u8]) -> Result<Self, Corrupt> {
         // spec: inode
-        let inode = Inode { number, bytes: bytes.to_vec() };
+        let inode = Inode { number, bytes: bytes.to_vec(), is_narrow: false };
         if bytes.len() < OLD_SIZE {
             return Err(Corrupt::new(Place::Inode(number), "record is shorter than 128 bytes"));
         }
@@ -299,7 +301,7 @@ impl Inode {
     /// zeros to 128 bytes.
     #[must_use]
     pub fn unjudged(number: InodeNumber, bytes: &[u8]) -> Self {
-        let mut inode = Inode { number, bytes: Vec::with_capacity(bytes.len()) };
+        let mut inode = Inode { number, bytes: Vec::with_capacity(bytes.len()), is_narrow: false };
         inode.refill(number, bytes);
         inode
     }
@@ -314,10 +316,18 @@ impl Inode {
         }
     }
 
+    /// The same record on a volume whose block numbers have 32 bits, without `64bit`: the upper half of the block of
+    /// attributes is not one then, and stays as it is. The Hurd keeps modes in it.
+    #[must_use]
+    pub fn narrowed(mut self, is_narrow: bool) -> Self {
+        self.is_narrow = is_narrow;
+        self
+    }
+
     /// A record of zeros with `size` bytes (the volume's inode size) and extra fields where they fit.
     #[must_use]
     pub fn blank(number: InodeNumber, size: u16) -> Self {
-        let mut inode = Inode { number, bytes: vec![0; usize::from(size).max(OLD_SIZE)] };
+        let mut inode = Inode { number, bytes: vec![0; usize::from(size).max(OLD_SIZE)], is_narrow: false };
         if size >= 128 + EXTRA_SIZE {
             inode.edit_extra(|extra| extra.i_extra_isize.set(EXTRA_SIZE));
         }
@@ -475,13 +485,16 @@ impl Inode {
     /// The block of external attributes; zero for none.
     #[must_use]
     pub fn attribute_block(&self) -> Block {
-        Block(join_u64(u32::from(self.raw().i_file_acl_high.get()), self.raw().i_file_acl_lo.get()))
+        let high = if self.is_narrow { 0 } else { self.raw().i_file_acl_high.get() };
+        Block(join_u64(u32::from(high), self.raw().i_file_acl_lo.get()))
     }
 
     /// Stores the block of external attributes.
     pub fn set_attribute_block(&mut self, block: Block) {
         self.raw_mut().i_file_acl_lo.set(low_u32(block.0));
-        self.raw_mut().i_file_acl_high.set(low_u16(high_u32(block.0)));
+        if !self.is_narrow {
+            self.raw_mut().i_file_acl_high.set(low_u16(high_u32(block.0)));
+        }
     }
 
     /// Space charged to the inode in 512-byte sectors; the field counts blocks instead under the

@@ -190,12 +190,9 @@ impl RawSuperblock {
         Ok(raw)
     }
 
-    /// The feature words; a volume of revision 0 has none.
+    /// The feature words. A volume of revision 0 should have none; where it has, they count, as in Linux.
     #[must_use]
     pub fn features(&self) -> Features {
-        if self.s_rev_level.get() == 0 {
-            return Features::default();
-        }
         Features {
             compat: Compat::from_bits_retain(self.s_feature_compat.get()),
             incompat: Incompat::from_bits_retain(self.s_feature_incompat.get()),
@@ -203,8 +200,19 @@ impl RawSuperblock {
         }
     }
 
-    /// Stores the feature words.
+    /// Makes a volume of revision 0, which has fixed sizes and no features, one of revision 1 that states the same sizes.
+    pub fn begin_revision_1(&mut self) {
+        let (first, size) = (self.first_inode(), self.inode_size());
+        self.s_rev_level.set(1);
+        self.s_first_ino.set(first);
+        self.s_inode_size.set(size);
+    }
+
+    /// Stores the feature words. A volume of revision 0 is one of revision 1 with its first feature.
     pub fn set_features(&mut self, features: Features) {
+        if self.s_rev_level.get() == 0 && features != Features::default() {
+            self.begin_revision_1();
+        }
         self.s_feature_compat.set(features.compat.bits());
         self.s_feature_incompat.set(features.incompat.bits());
         self.s_feature_ro_compat.set(features.ro_compat.bits());

@@ -128,7 +128,8 @@ impl Registry {
         for (block, Shared { stated, seen, .. }) in wrong {
             let place = Place::default().at_block(block);
             let finding = Finding::new(place, stated.to_string(), "the count is set right");
-            if report.found(&XATTR_REFERENCES, finding.expected(seen.to_string()))
+            let finding = finding.expected(seen.to_string()).overused(stated < seen);
+            if report.found(&XATTR_REFERENCES, finding)
                 && let Ok(mut bytes) = subject.block(block)
             {
                 xattr::set_references(&mut bytes, seen);
@@ -173,7 +174,7 @@ fn settle_value(
         return Ok(());
     }
     let finding = Finding::new(Place::inode(number), stated.to_string(), "the count is set right");
-    if report.found(&VALUE_REFERENCES, finding.expected(seen.to_string())) {
+    if report.found(&VALUE_REFERENCES, finding.expected(seen.to_string()).overused(stated < seen)) {
         inode.raw_mut().i_ctime.set(ondisk::units::high_u32(seen));
         inode.raw_mut().i_version_lo.set(ondisk::units::low_u32(seen));
         subject.write_inode(&mut inode)?;
@@ -320,7 +321,7 @@ impl Examination<'_, '_, '_, '_> {
         let place = self.place();
         self.voice.found(kind, || {
             let Words { found, expected, repair } = words();
-            Finding { place, found, expected, repair }
+            Finding::new(place, found, repair).expected(expected)
         })
     }
 

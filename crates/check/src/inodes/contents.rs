@@ -69,6 +69,16 @@ impl Examination<'_, '_, '_, '_> {
         self.contents();
     }
 
+    /// Claims the block in which the Hurd keeps the name of a file's translator; clusters that it takes.
+    fn translator(&mut self) -> u64 {
+        let block = Block(u64::from(self.inode().raw().i_version_lo.get()));
+        let has_one = self.is_hurd() && block.0 != 0 && self.subject().geometry.contains(block, 1);
+        if has_one {
+            self.scratch.claims.push(Claim { start: block, count: 1, node: true });
+        }
+        u64::from(has_one)
+    }
+
     /// All of the contents, and what must agree with them.
     pub(super) fn contents(&mut self) {
         let attributes = self.attribute_block_contents();
@@ -86,7 +96,7 @@ impl Examination<'_, '_, '_, '_> {
         if self.is_over() {
             return;
         }
-        let clusters = mapped.clusters + attributes + self.charged;
+        let clusters = mapped.clusters + attributes + self.translator() + self.charged;
         let role = self.pass.special.role(self.inode().number());
         let visible = matches!(role, Role::Ordinary | Role::Root);
         let file_type = self.inode().file_type().filter(|_| visible);

@@ -129,7 +129,7 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
         let inode = &self.scratch.inode;
         let mends = self.voice.found(kind, || {
             let Words { found, expected, repair } = words(inode);
-            Finding { place: Place::inode(inode.number()), found, expected, repair }
+            Finding::new(Place::inode(inode.number()), found, repair).expected(expected)
         });
         self.changed |= mends;
         mends

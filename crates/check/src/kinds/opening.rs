@@ -59,6 +59,10 @@ kinds! {
         "the superblock names an inode for quota that can't be one",
         "The number is that of an inode with another task, or behind the last inode.",
         "The field is cleared, and no such quota is kept. Turn it on again with tune2fs -Q.";
+    REVISION = "revision", Wrong, safe:
+        "the volume is of revision 0, and has features",
+        "Features came with revision 1. A program set one and left the revision. Linux uses the features all the same.",
+        "The revision becomes 1, with the sizes that revision 0 has. Nothing is lost.";
     MOUNTED_LATER = "time-of-mount", Untidy, safe:
         "the volume was last mounted in the future",
         "A clock was, or is, wrong. Decisions on when to check go by this time.",

@@ -2,9 +2,6 @@
 
 use super::kinds;
 
-/// The words for what a bitmap gives away.
-pub(crate) const USED_MARKED_FREE: &str = "in use and marked free";
-
 kinds! {
     BLOCK_BITMAP = "block-bitmap", Wrong, safe:
         "a block bitmap is wrong",

@@ -189,6 +189,7 @@ mod tests {
             found: String::new(),
             expected: String::new(),
             repair: "it is made right".into(),
+            is_overused: false,
         };
         let (mut input, mut out) = (&b"n\na\n"[..], Vec::new());
         let mut questions = Questions::new(&mut input, &mut out);

@@ -16,18 +16,16 @@ use super::names::Names;
 use super::progress::Meter;
 use super::report::counted;
 
-/// Bytes of inode tables up to which a volume is checked without an option: a million inodes of 256 bytes. Two million
-/// take 0.3 s in memory.
-const QUICK: u64 = 256 << 20;
-
 /// When a volume is checked before it is changed.
+///
+/// No size is too large to be checked: what a volume says of its size is a stranger's word too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum When {
-    /// Where it is quick, and for what endangers other files only.
+    /// Always, for what endangers other files only.
     #[default]
-    Quick,
+    ForOthers,
     /// Always, and for all that is wrong.
-    Always,
+    ForAll,
     /// Never.
     Never,
 }
@@ -38,27 +36,24 @@ impl When {
     pub fn of(first: bool, never: bool) -> Self {
         match (first, never) {
             (_, true) => When::Never,
-            (true, false) => When::Always,
-            (false, false) => When::Quick,
+            (true, false) => When::ForAll,
+            (false, false) => When::ForOthers,
         }
     }
 
     fn is_now(self, device: &dyn Device) -> bool {
-        let is_quick = |raw: platfs::ondisk::superblock::RawSuperblock| {
-            u64::from(raw.s_inodes_count.get()) * u64::from(raw.inode_size()) <= QUICK
-        };
         match self {
-            When::Always => true,
+            When::ForAll => true,
             When::Never => false,
             // What has no superblock is refused by whatever opens it.
-            When::Quick => platfs::read_superblock(device).is_ok_and(is_quick),
+            When::ForOthers => platfs::read_superblock(device).is_ok(),
         }
     }
 
     /// Whether a change of the volume could do harm before this is repaired. What is only untidy, as a crash leaves it
     /// for the next mount, is passed over.
     fn minds(self, issue: &Issue) -> bool {
-        issue.endangers_others() || self == When::Always && issue.kind.severity >= Severity::Wrong
+        issue.endangers_others() || self == When::ForAll && issue.kind.severity >= Severity::Wrong
     }
 }
 

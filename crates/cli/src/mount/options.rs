@@ -383,7 +383,7 @@ impl MountOptions {
             "quota" | "usrquota" | "grpquota" | "prjquota" => self.limits = true,
             "noquota" => self.limits = false,
             // As of old in ext2.
-            "check" => self.check = When::Always,
+            "check" => self.check = When::ForAll,
             "nocheck" => self.check = When::Never,
             "dirsync" => self.sync_names = true,
             "noatime" => self.access_times = AccessTimes::Off,

@@ -92,6 +92,7 @@ impl DirMut<'_, '_> {
     /// # Errors
     /// [`Error::DirectoryFull`], [`Error::NoSpace`]; a name that can't be one.
     pub(crate) fn write_whole(&mut self, parent: InodeNumber, names: &[DirName<'_>]) -> Result<()> {
+        self.tx.session.known_names.forget(self.dir.number());
         let layout = self.layout;
         let on_disk = |number| self.tx.format.on_disk(number);
         let parent = on_disk(parent);

@@ -230,13 +230,9 @@ impl Node<'_> {
 
 impl<'v> Tx<'v> {
     /// Files over 2 GiB are announced by a feature of the volume.
-    pub(crate) fn note_size(&self, size: u64) {
+    pub(crate) fn note_size(&mut self, size: u64) {
         if size > i32::MAX as u64 && !self.format.has_ro_compat(RoCompat::LARGE_FILE) {
-            self.session.edit_superblock(|raw| {
-                let mut features = raw.features();
-                features.ro_compat |= RoCompat::LARGE_FILE;
-                raw.set_features(features);
-            });
+            self.name_feature(|features| features.ro_compat |= RoCompat::LARGE_FILE);
         }
     }
 }

@@ -5,7 +5,6 @@
 //! the device, so that a reader sees them in memory or there. In between the map points at blocks that
 //! do not hold them yet; a sync writes back what is dirty, and so waits for them.
 
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -116,10 +115,8 @@ impl<'v> WriteBack<'v> {
             let _shared = file.share();
             if let Err(error) = WriteBack::of(&entitled).file(file, reason) {
                 // Returned here, and once more by a sync of that file.
-                let what = format!("writing back inode {}", file.number());
-                let again = Error::io(what, io::Error::other(error.to_string()));
                 file.state().failures.note(&error);
-                first = first.and(Err(again));
+                first = first.and(Err(error));
             }
         }
         first

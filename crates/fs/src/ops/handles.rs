@@ -56,6 +56,27 @@ impl Drop for Dying<'_> {
     }
 }
 
+/// A user of an inode that an update makes. An attempt that is dropped takes it along (I40).
+struct Beginning<'v> {
+    handles: &'v Handles,
+    number: InodeNumber,
+    is_kept: bool,
+}
+
+impl Claim for Beginning<'_> {
+    fn keep(mut self: Box<Self>) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for Beginning<'_> {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.handles.unpin(self.number);
+        }
+    }
+}
+
 impl Volume {
     /// Holds an inode: if it loses its last name, its contents stay until the pin is dropped.
     ///
@@ -130,32 +151,52 @@ impl<'v> Uses<'v> {
         }
     }
 
-    /// Destroys orphans that nobody uses any more. One that can't be destroyed stays on the list for
-    /// the next check.
+    /// Destroys orphans that nobody uses any more. One for whose end there is no space waits for the next change or sync.
+    /// One that is damaged stays on the list, and the volume is marked for a check.
+    ///
+    /// # Errors
+    /// The device's failure; all that were left wait.
     pub(super) fn reap(&self) -> Result<()> {
-        for number in self.volume.session.handles.take_doomed() {
-            let mut done = perform(self.volume, &mut |tx| {
-                // Meanwhile it may have got a user, or a name.
-                if self.volume.session.handles.orphan(number).is_none()
-                    || !self.volume.session.handles.doom(number)
-                {
-                    return Ok(());
+        let handles = &self.volume.session.handles;
+        let (mut doomed, mut waiting) = (handles.take_doomed().into_iter(), Vec::new());
+        let mut failed = Ok(());
+        for number in doomed.by_ref() {
+            match self.end_orphan(number) {
+                Ok(()) => {}
+                Err(Error::NoSpace | Error::NoInodes | Error::QuotaExceeded { .. }) => waiting.push(number),
+                Err(error @ (Error::Io { .. } | Error::WriteFailed)) => {
+                    waiting.push(number);
+                    failed = Err(error);
+                    break;
                 }
-                let dying = Dying { handles: &self.volume.session.handles, number };
-                let node = tx.inode(number)?;
-                tx.leave_orphans(&node)?;
-                tx.finish_orphan(node)?;
-                tx.claim(dying);
-                Ok(())
-            });
-            if let Err(Error::TooLargeForLog { .. }) = done {
-                done = self.finish_in_steps(number, &|tx, node| tx.leave_orphans(node));
-            }
-            if let Err(error @ (Error::Io { .. } | Error::WriteFailed)) = done {
-                return Err(error);
+                Err(_) => self.volume.session.note_damage(),
             }
         }
-        Ok(())
+        handles.await_end(waiting.into_iter().chain(doomed));
+        failed
+    }
+
+    /// Destroys an orphan, if it still is one that nobody uses.
+    fn end_orphan(&self, number: InodeNumber) -> Result<()> {
+        let handles = &self.volume.session.handles;
+        let done = perform(self.volume, &mut |tx| {
+            // Meanwhile it may have got a user, or a name.
+            if handles.orphan(number).is_none() || !handles.doom(number) {
+                return Ok(());
+            }
+            let dying = Dying { handles, number };
+            let node = tx.inode(number)?;
+            tx.leave_orphans(&node)?;
+            tx.finish_orphan(node)?;
+            tx.claim(dying);
+            Ok(())
+        });
+        match done {
+            Err(Error::TooLargeForLog { .. }) => {
+                self.finish_in_steps(number, &|tx, node| tx.leave_orphans(node))
+            }
+            done => done,
+        }
     }
 
     /// Does with an orphan what [`Tx::finish_orphan`] does, in as many transactions as that takes; in the
@@ -219,6 +260,19 @@ impl<'v> Tx<'v> {
         if !self.session.is_loading() && map::may_be_untidy(node) {
             self.session.handles.note_untidy(node.number());
         }
+    }
+
+    /// Begins a use of an inode that this update makes: afterwards another thread could see it unused.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if it is being destroyed.
+    pub(super) fn begin_use(&mut self, number: InodeNumber) -> Result<()> {
+        let handles = &self.session.handles;
+        if !handles.pin(number) {
+            return Err(Error::NotFound);
+        }
+        self.claim(Beginning { handles, number, is_kept: false });
+        Ok(())
     }
 
     /// What becomes of an inode that has lost its last name: it goes at once, or it becomes an orphan.

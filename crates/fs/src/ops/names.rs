@@ -1,5 +1,6 @@
 //! Names: looking up, walking paths, listing directories, creating and linking.
 
+use ondisk::features::Compat;
 use ondisk::features::RoCompat;
 use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags, LINKS_MAX, TimeField};
 use ondisk::units::{Block, FileBlock, InodeNumber};
@@ -321,14 +322,19 @@ impl<'v> Tx<'v> {
         if self.format.has_incompat(Incompat::EXTENTS) { LINKS_MAX } else { LINKS_MAX_OLD }
     }
 
-    /// One more subdirectory. With `dir_nlink` a directory of too many stops counting: one link then
-    /// means "unknown".
+    /// One more subdirectory. With `dir_nlink` a directory of too many stops counting, if it has an index: one link then
+    /// means "unknown". Without an index Linux takes no more.
     pub(super) fn raise_links(&self, directory: &mut Inode) -> Result<()> {
         let links = directory.links();
+        let has_feature = self.format.has_ro_compat(RoCompat::DIR_NLINK);
+        // A directory that is loaded gets its index with its names, which come later.
+        let has_index = directory.flags().contains(InodeFlags::INDEX)
+            || self.session.is_loading() && self.format.features.compat.contains(Compat::DIR_INDEX);
+        let may_stop = has_feature && has_index;
         let next = match links {
-            1 if self.format.has_ro_compat(RoCompat::DIR_NLINK) => 1,
+            1 if has_feature => 1,
             _ if links < self.links_max() => links + 1,
-            _ if self.format.has_ro_compat(RoCompat::DIR_NLINK) => 1,
+            _ if may_stop => 1,
             _ => return Err(Error::TooManyLinks),
         };
         directory.raw_mut().i_links_count.set(next);

@@ -82,8 +82,8 @@ impl Volume {
             child.raw_mut().i_links_count.set(0);
             tx.join_orphans(&mut child);
             tx.store(&mut child)?;
-            // From inside the update: afterwards another thread could see it unused.
-            if self.session.handles.pin(number) { Ok(number) } else { Err(Error::NotFound) }
+            tx.begin_use(number)?;
+            Ok(number)
         })?;
         Ok((number, Pin::held(self, number)))
     }

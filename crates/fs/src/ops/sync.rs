@@ -62,7 +62,9 @@ impl Volume {
             self.leftovers().reclaim()?;
             self.sync()?;
         }
-        if self.reclaiming.is_unfinished() { Ok(()) } else { self.syncing().mark_in_order() }
+        // An orphan for whose end there was no space is for the next opening.
+        let is_left = self.reclaiming.is_unfinished() || self.session.handles.has_doomed();
+        if is_left { Ok(()) } else { self.syncing().mark_in_order() }
     }
 
     /// Makes a file stable: its bytes and all that is needed to read them again.

@@ -63,6 +63,11 @@ impl KnownNames {
         *self.lock() = Some(names);
     }
 
+    /// Forgets the names of a directory that gets others without being searched.
+    pub(crate) fn forget(&self, dir: InodeNumber) {
+        self.lock().take_if(|names| names.dir == dir);
+    }
+
     /// Notes a name that is being added.
     pub(crate) fn add(&self, dir: InodeNumber, name: &[u8]) {
         if let Some(names) = self.lock().as_mut().filter(|names| names.dir == dir) {

@@ -107,10 +107,7 @@ impl XattrsMut<'_, '_> {
 
     fn write(&mut self, old: &[Stored], mut list: Vec<Stored>) -> Result<()> {
         let format = self.tx.format;
-        if !format.features.compat.contains(Compat::EXT_ATTR) {
-            let text = "extended attributes on a volume without the feature ext_attr";
-            return Err(Error::Unsupported(text.into()));
-        }
+        self.announce()?;
         let lost = lost_values(self.tx, self.inode, &list)?;
         let choices = choose(format, self.inode, &list)?;
         for (attribute, choice) in list.iter_mut().zip(&choices) {
@@ -134,6 +131,20 @@ impl XattrsMut<'_, '_> {
         let others = self.inode.sectors(size).saturating_sub(charged);
         self.inode.set_sectors(others.saturating_add(charge_of(&format.geometry, self.inode, &list)), size);
         lost.into_iter().try_for_each(|number| value_inode::drop_reference(self.tx, number))
+    }
+
+    /// Has the volume name the feature `ext_attr`, as Linux does with the first attribute. A loader keeps to the features
+    /// that it was asked for.
+    fn announce(&mut self) -> Result<()> {
+        if self.tx.format.features.compat.contains(Compat::EXT_ATTR) {
+            return Ok(());
+        }
+        if self.tx.session.is_loading() {
+            let text = "extended attributes on a volume without the feature ext_attr";
+            return Err(Error::Unsupported(text.into()));
+        }
+        self.tx.name_feature(|features| features.compat |= Compat::EXT_ATTR);
+        Ok(())
     }
 
     /// Brings the attributes that did not fit into the inode into a block: the one it has, where no other inode

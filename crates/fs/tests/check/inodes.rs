@@ -8,7 +8,8 @@ use ondisk::features::RoCompat;
 use ondisk::inode::{Inode, InodeFlags, OLD_SIZE};
 use ondisk::units::{Block, FileBlock};
 
-use crate::plant::{Image, planted, planted_unseen};
+use crate::plant::{Image, checked, planted, planted_unseen, ready, repaired};
+use testkit::scratch::Scratch;
 
 /// Plants a fault in the record that a path leads to.
 fn in_inode(base: &str, path: &str, edit: impl FnOnce(&mut Inode), expected: &[&str]) {
@@ -594,4 +595,47 @@ fn blocks_with_several_owners() {
     };
     let others = ["large", "a/b/c/other", "comb"];
     shared("ext4_nocsum", greedy, &others, &["blocks-shared", "block-bitmap", "block-bitmap"]);
+}
+
+/// A volume of the Hurd: bits of modes stand where Linux has half of a block's number, and a file may have a translator, whose
+/// name has a block of its own. Both are kept.
+#[test]
+fn fields_of_the_hurd() {
+    if !ready("hurd") {
+        return;
+    }
+    let scratch = Scratch::new("hurd");
+    let (file, contents) = (scratch.join("image"), scratch.join("contents"));
+    std::fs::write(&contents, "data").unwrap();
+    let mut mke2fs = testkit::tool::command("mke2fs");
+    let options = ["-q", "-F", "-t", "ext2", "-o", "hurd", "-b", "1024", "-I", "128"];
+    testkit::tool::run(mke2fs.args(options).arg(&file).arg("8M"));
+    for request in [&format!("write {} dev", contents.display()), "setb 1500 1", "sif dev translator 1500"] {
+        testkit::tool::run(testkit::tool::command("debugfs").args(["-w", "-R", request]).arg(&file));
+    }
+    let mut image = Image::from_bytes(std::fs::read(&file).unwrap());
+    let number = image.inode_of("/dev");
+    let size = image.format.geometry.block_size;
+    image.inode(number, |inode| {
+        inode.raw_mut().i_file_acl_high.set(7);
+        inode.set_sectors(4, size);
+    });
+    let judged = |image: &Image| {
+        assert_eq!(checked(&image.bytes).0, []);
+        std::fs::write(&file, &image.bytes).unwrap();
+        testkit::fsck::assert_clean(&file);
+        assert_eq!(image.read_inode(number).raw().i_file_acl_high.get(), 7);
+    };
+    // debugfs leaves the counts as they were.
+    let (heard, outcome) = checked(&image.bytes);
+    assert!(heard.iter().all(|issue| issue.kind.id.contains("free")), "{heard:#?}");
+    image.bytes = repaired(&outcome);
+    judged(&image);
+    image.change(|volume| {
+        assert_eq!(volume.inode(number).xattrs().unwrap(), []);
+        volume.inode(number).set_xattr(b"user.block", &[5; 300]).unwrap();
+    });
+    judged(&image);
+    let volume = image.volume();
+    assert_eq!(volume.inode(number).xattr(b"user.block").unwrap().unwrap(), [5; 300]);
 }

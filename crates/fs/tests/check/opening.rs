@@ -13,11 +13,12 @@ use ondisk::superblock::RawSuperblock;
 use ondisk::units::{Block, Group};
 use platfs::check::{Options, check};
 use platfs::device::{Device, MemoryDevice};
-use platfs::{InodeNumber, ondisk};
+use platfs::{Attributes, InodeNumber, Kind, NewInode, ondisk};
+use testkit::scratch::Scratch;
 use zerocopy::IntoBytes;
 
 use crate::inodes::contents;
-use crate::plant::{Ears, Image, checked, planted, planted_unseen, ready, repaired};
+use crate::plant::{Ears, Image, assert_found, checked, planted, planted_unseen, ready, repaired};
 
 #[test]
 fn superblock_checksum() {
@@ -810,4 +811,35 @@ fn a_superblock_that_the_caller_names() {
     let options = Options { superblock: Some((8000, None)), ..Options::default() };
     let device = Arc::new(MemoryDevice::from_bytes(&image.bytes));
     assert!(check(device, &options, &mut Ears::repairing()).is_err());
+}
+
+/// The library raises the revision with the first feature, as Linux does. Where another program did not, the features count,
+/// and the revision follows.
+#[test]
+fn a_volume_of_revision_0_has_features() {
+    if !ready("revision") {
+        return;
+    }
+    let scratch = Scratch::new("revision");
+    let file = scratch.join("image");
+    let mut mke2fs = testkit::tool::command("mke2fs");
+    testkit::tool::run(mke2fs.args(["-q", "-F", "-r", "0", "-b", "1024"]).arg(&file).arg("16M"));
+    let mut image = Image::from_bytes(std::fs::read(&file).unwrap());
+    let mut large = Image::from_bytes(image.bytes.clone());
+    image.superblock(|raw| raw.s_feature_ro_compat.set(RoCompat::LARGE_FILE.bits()));
+    // e2fsck looks at the revision when it has counted large files.
+    assert_found(&image, &["revision"], false);
+    large.change(|volume| {
+        let new = NewInode { kind: Kind::File, attributes: Attributes::default(), xattrs: &[] };
+        let number = volume.create(InodeNumber::ROOT, b"large", &new).unwrap();
+        volume.truncate(number, 3 << 30).unwrap();
+    });
+    let raw = large.superblock_now();
+    assert_eq!((raw.s_rev_level.get(), raw.s_first_ino.get(), raw.s_inode_size.get()), (1, 11, 128));
+    assert!(raw.features().ro_compat.contains(RoCompat::LARGE_FILE));
+    assert_eq!(checked(&large.bytes).0, []);
+    std::fs::write(&file, &large.bytes).unwrap();
+    testkit::fsck::assert_clean(&file);
+    large.superblock(|raw| raw.s_rev_level.set(0));
+    assert_found(&large, &["revision"], true);
 }

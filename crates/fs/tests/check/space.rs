@@ -9,7 +9,7 @@ use std::sync::Arc;
 use platfs::check::{Options, check};
 use platfs::device::MemoryDevice;
 
-use crate::plant::{Ears, Image, planted, planted_unseen, ready, repaired};
+use crate::plant::{Ears, Image, checked, planted, planted_unseen, ready, repaired};
 
 /// Flips a bit of a bitmap.
 fn flip(bitmap: &mut [u8], at: usize) {
@@ -258,4 +258,27 @@ fn quota() {
         },
         &["quota-file"],
     );
+}
+
+/// Whatever place of a group's structures is lost, what was repaired is sound.
+#[test]
+fn structures_at_block_0_are_repaired_once() {
+    for base in ["quota", "ext4_nocsum", "ext2"] {
+        if !ready(base) {
+            return;
+        }
+        let groups = Image::of(base).format.geometry.groups;
+        for (group, which) in (0..groups).flat_map(|group| (0..3).map(move |which| (group, which))) {
+            let mut image = Image::of(base);
+            image.descriptor(group, |raw| match which {
+                0 => raw.set_block_bitmap(Block(0)),
+                1 => raw.set_inode_bitmap(Block(0)),
+                _ => raw.set_inode_table(Block(0)),
+            });
+            let (heard, outcome) = checked(&image.bytes);
+            assert!(!heard.is_empty(), "{base}, group {group}, {which}");
+            let (again, _) = checked(&repaired(&outcome));
+            assert_eq!(again, [], "{base}, group {group}, {which}: after {heard:#?}");
+        }
+    }
 }

@@ -117,7 +117,8 @@ pub(super) fn each_inode(
             .map_err(Error::io(format!("reading the inode table of group {group}")))?;
         for (index, record) in (first..).zip(bytes.chunks_exact(size)) {
             let Some(number) = geometry.inode_at(group, index).filter(|_| bits.get(index)) else { continue };
-            let inode = Inode::parse(number, record)?;
+            let is_narrow = !before.raw.features().incompat.contains(Incompat::BIT64);
+            let inode = Inode::parse(number, record)?.narrowed(is_narrow);
             if !before.sealer.inode_is_right(&inode) {
                 return Err(corrupt(Place::Inode(number), "checksum is wrong; `plat check` says more"));
             }

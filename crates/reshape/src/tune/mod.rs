@@ -121,7 +121,7 @@ fn tune_in_place(
     let mut work = Work { draft, request, expected: BTreeSet::new(), notes: Vec::new(), deep: false };
     fields::apply(&mut work)?;
     if before.s_rev_level.get() == 0 && request.is_for_revision_1() {
-        work.draft.reshape(begin_revision_1)?;
+        work.draft.reshape(RawSuperblock::begin_revision_1)?;
     }
     features::apply(&mut work)?;
     if let Some(size) = request.inode_size {
@@ -140,14 +140,6 @@ fn tune_in_place(
     let expected: Vec<&str> = work.expected.iter().copied().collect();
     let change = if work.deep { work.draft.finish(&expected)? } else { work.draft.finish_fields()? };
     Ok(Tuned { change, before, after, notes: work.notes })
-}
-
-/// Volumes of revision 0 have no features and fixed sizes, which revision 1 states.
-fn begin_revision_1(raw: &mut RawSuperblock) {
-    let (first, size) = (raw.first_inode(), raw.inode_size());
-    raw.s_rev_level.set(1);
-    raw.s_first_ino.set(first);
-    raw.s_inode_size.set(size);
 }
 
 /// The bytes of a superblock, to be compared.
