@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The static `plat`: builds it with musl, prints its size, and has it build, list, read and check an image in a
-# directory that holds nothing else and that it can't leave. FEATURES names features (all of them if it is not set, `-`
-# for none), PROFILE the profile, MOST the largest size in bytes.
+# directory that holds nothing else and that it can't leave. FEATURES names features (all but stores over the network if
+# it is not set, `-` for none), PROFILE the profile, MOST the largest size in bytes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
@@ -12,11 +12,9 @@ out=${CARGO_TARGET_DIR:-target}/$target/$profile/plat
 
 die() { echo "static: $*" >&2; exit 1; }
 
-chosen=()
-if [ -n "${FEATURES:-}" ]; then
-    chosen=(--no-default-features)
-    [ "$FEATURES" = - ] || chosen+=(--features "$FEATURES")
-fi
+features=${FEATURES:-archives,mount,store}
+chosen=(--no-default-features)
+[ "$features" = - ] || chosen+=(--features "$features")
 if ! rustc --print target-libdir --target "$target" | xargs test -d; then
     rustup target add "$target" || die "the Rust target $target can't be had"
 fi

@@ -429,3 +429,75 @@ fn an_unprivileged_user_mounts_by_fusermount() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.stdout, vec![2; 1000]);
 }
+
+/// Where descriptors end at any step of a mount, it stands or it is not there: nothing stays without a server.
+#[test]
+fn a_mount_with_few_descriptors_works_or_leaves_nothing() {
+    let test = "a_mount_with_few_descriptors_works_or_leaves_nothing";
+    if !have_fuse(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let (image, directory) = (numbered(&scratch, 2, 10_000), scratch.join("m"));
+    fs::create_dir(&directory).unwrap();
+    let mut works = Vec::new();
+    for most in (6..64).step_by(3) {
+        let script = format!("ulimit -n {most}; exec \"$@\"");
+        let plat = env!("CARGO_BIN_EXE_plat");
+        let mut mount = tool::command("sh");
+        mount.args(["-c", &script, "sh", plat, "mount"]).arg(&image).arg(&directory);
+        if mount.output().unwrap().status.success() {
+            assert_eq!(fs::read(directory.join("f/1")).unwrap(), vec![1; 10_000]);
+            unmount_with(support::plat(&["umount"]).arg(&directory));
+            works.push(most);
+        }
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!table.contains(directory.to_str().unwrap()), "with {most} descriptors a mount stays");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    }
+    assert!(works.contains(&63) && !works.contains(&6), "{works:?}");
+}
+
+/// The first control group of the memory controller below which groups can be made, and the file of the limit.
+fn memory_group(name: &str) -> Option<(std::path::PathBuf, &'static str)> {
+    [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
+        .into_iter()
+        .find_map(|(root, file)| {
+            let group = Path::new(root).join(format!("{name}-{}", std::process::id()));
+            fs::create_dir(&group).ok()?;
+            if fs::write(group.join(file), "64M").is_ok() {
+                return Some((group, file));
+            }
+            let _ = fs::remove_dir(&group);
+            None
+        })
+}
+
+#[test]
+fn a_server_in_a_small_control_group_survives_ordinary_writes() {
+    let test = "a_server_in_a_small_control_group_survives_ordinary_writes";
+    if !have_fuse(test) {
+        return;
+    }
+    let Some((group, _)) = memory_group("plat-test") else {
+        return tool::skip(test, "no control group can be made that limits memory");
+    };
+    let scratch = Scratch::new(test);
+    let (image, directory) = (scratch.join("disk.img"), scratch.join("m"));
+    fs::create_dir(&directory).unwrap();
+    support::succeed(plat(&["mkfs"]).arg(&image).arg("512M"));
+    let script = format!("echo $$ > {}/cgroup.procs; exec \"$@\"", group.display());
+    let mut mount = tool::command("sh");
+    mount.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_plat"), "mount"]).arg(&image).arg(&directory);
+    let mounted = mount.output().unwrap();
+    let write = |name: u8| fs::write(directory.join(name.to_string()), vec![name; 40 << 20]);
+    let written: Vec<_> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..6).map(|name| scope.spawn(move || write(name))).collect();
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    let ended = plat(&["umount"]).arg(&directory).output().unwrap();
+    drop(tool::command("fusermount3").arg("-uqz").arg(&directory).output());
+    let _ = fs::remove_dir(&group);
+    assert!(mounted.status.success(), "{mounted:?}");
+    assert!(written.iter().all(Result::is_ok) && ended.status.success(), "{written:?} {ended:?}");
+}

@@ -6,6 +6,9 @@
 mod crashes;
 #[path = "store/ending.rs"]
 mod ending;
+#[cfg(feature = "s3")]
+#[path = "store/faults.rs"]
+mod faults;
 #[path = "store/kills.rs"]
 mod kills;
 #[path = "store/local.rs"]
@@ -15,6 +18,9 @@ mod rounds;
 #[cfg(feature = "s3")]
 #[path = "store/s3.rs"]
 mod s3;
+#[cfg(feature = "s3")]
+#[path = "store/server.rs"]
+mod server;
 mod support;
 
 use std::fs;

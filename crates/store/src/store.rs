@@ -82,6 +82,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Reads something, and again if it is damaged: what was damaged on its way is not damaged in the store.
+fn looked_at_twice<T>(read: impl Fn() -> Result<T>) -> Result<T> {
+    match read() {
+        Err(Error::Damaged { .. }) => read(),
+        done => done,
+    }
+}
+
 impl Store {
     /// A store over objects.
     #[must_use]
@@ -176,12 +184,14 @@ impl Store {
     /// See there.
     pub fn manifest_or_trace(&self, id: &VolumeId) -> Result<(Manifest, Version)> {
         let key = key_of_manifest(id);
-        let object = self.objects.get(&key, MANIFEST_MAX as u64)?;
-        let manifest = Manifest::decode(&object.bytes).map_err(|why| Error::damaged(&key, why))?;
-        if manifest.id != *id {
-            return Err(Error::damaged(key, "is the manifest of another volume"));
-        }
-        Ok((manifest, object.version))
+        looked_at_twice(|| {
+            let object = self.objects.get(&key, MANIFEST_MAX as u64)?;
+            let manifest = Manifest::decode(&object.bytes).map_err(|why| Error::damaged(&key, why))?;
+            if manifest.id != *id {
+                return Err(Error::damaged(&key, "is the manifest of another volume"));
+            }
+            Ok((manifest, object.version))
+        })
     }
 
     /// Writes contents, and gives their name.
@@ -224,6 +234,10 @@ impl Store {
 
     /// As that, with its bytes.
     fn read_header(&self, place: (&VolumeId, u64, u64), size: u64) -> Result<(Header, Hash, Vec<u8>)> {
+        looked_at_twice(|| self.read_header_once(place, size))
+    }
+
+    fn read_header_once(&self, place: (&VolumeId, u64, u64), size: u64) -> Result<(Header, Hash, Vec<u8>)> {
         let key = key_of_log(place.0, place.1, place.2);
         let damaged = |why: String| Error::damaged(&key, why);
         let mut bytes = self.objects.range(&key, 0, FIRST)?;

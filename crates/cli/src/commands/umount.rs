@@ -104,6 +104,8 @@ impl Umount {
                 awaited.ended(None).map_err(gone)?.unwrap_or(Ok(()))
             }
         };
+        // Its locks are free when it has ended.
+        let _ = awaited.is_gone(LEAVING);
         ended.map_err(|why| self.failed(format!("is unmounted, but not all is stored: {why}")))
     }
 

@@ -125,6 +125,11 @@ impl Awaited {
         }
     }
 
+    /// Waits until the process of the server has ended, too.
+    pub fn is_gone(&self, most: Duration) -> bool {
+        matches!(heard(&self.0, Some(most)), Ok(None))
+    }
+
     /// Waits for the end: what the server was not able to store; nothing after that time.
     ///
     /// # Errors

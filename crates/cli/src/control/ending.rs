@@ -40,13 +40,16 @@ impl Ending {
         self.waiting().iter().for_each(|socket| socket.try_send(&message));
     }
 
-    /// Says what became of the volume.
+    /// Says what became of the volume. The connections end with this process: then its locks are free, too.
     pub fn finish(&self, ended: Result<(), String>) {
         let reply = match ended {
             Ok(()) => Reply::Finished(Done::default(), Vec::new()),
             Err(why) => Reply::Failed(Done::default(), why),
         };
         let message = reply.encode();
-        self.waiting().drain(..).for_each(|socket| socket.try_send(&message));
+        self.waiting().drain(..).for_each(|socket| {
+            socket.try_send(&message);
+            std::mem::forget(socket);
+        });
     }
 }

@@ -84,6 +84,29 @@ pub const TOPICS: &[Topic] = &[
                 "TMPDIR",
                 "where temporary files are made; they may become as large as the contents of a layer",
             ),
+            Text("Volumes of object stores:"),
+            Item(
+                "PLAT_CACHE",
+                "the directory of the cache, `~/.cache/platfs` if nothing is said; empty for none. `PLAT_CACHE_SIZE` \
+                 bounds it (8G)",
+            ),
+            Item(
+                "PLAT_STORE_PATIENCE",
+                "how long a store that does not answer is waited for: `90s`, `5m`, `1h`, `0`; five minutes if nothing is \
+                 said",
+            ),
+            Item(
+                "PLAT_STORE_FLUSH",
+                "`local`: a sync ends in a log on this host; `store`, or nothing: in the store. `PLAT_STORE_LOG` is the \
+                 directory of the logs, `PLAT_STORE_LOG_SIZE` the most bytes of one (1G)",
+            ),
+            Item("PLAT_STORE_TAKEOVER", "`1`: a volume that a lost host has open for writing is taken over"),
+            Item(
+                "AWS_...",
+                "how S3 is reached: AWS_ENDPOINT, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, \
+                 AWS_SESSION_TOKEN, AWS_PROFILE, AWS_CA_BUNDLE, AWS_ALLOW_HTTP=true for a server without TLS; else \
+                 `~/.aws`",
+            ),
         ],
     },
     Topic {

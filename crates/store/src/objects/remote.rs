@@ -1,30 +1,46 @@
 //! S3, Google Cloud Storage and Azure, through the crate `object_store`.
 //!
+//! | module | owns |
+//! | --- | --- |
+//! | `line` | the client of HTTP, and what is seen of an answer |
+//! | `settings` | how a store of S3 is reached: the environment and the files in `~/.aws` |
+//! | `words` | what a failure means and how it is said |
+//!
 //! Owns: the asynchronous runtime, which nobody else sees. Each request runs on a thread of the runtime, and is waited for
-//! no longer than its limit. Excludes retries: those are `patient`'s, which knows what a second try means.
+//! as long as something of it moves. Excludes retries: those are `patient`'s, which knows what a second try means.
+
+mod line;
+#[cfg(feature = "s3")]
+mod settings;
+mod words;
 
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use object_store::path::Path;
 use object_store::{
-    ClientOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
-    RetryConfig, UpdateVersion,
+    GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig,
+    UpdateVersion,
 };
 use tokio::runtime::Runtime;
 
 use super::{Listed, Object, Objects, Version, checked};
 use crate::error::{Error, Result};
+use line::{Line, Watched};
+use words::said;
 
-/// How long one request may take.
-const REQUEST: Duration = Duration::from_secs(30);
-/// How long a list may take.
-const LISTING: Duration = Duration::from_secs(600);
-const CONNECT: Duration = Duration::from_secs(10);
+/// How long nothing of a request may move.
+const STILL: Duration = Duration::from_secs(30);
+/// Bytes in a second that a line carries at least. What is handed to the system is not seen to move: writes are given the
+/// time that all that are under way would take together.
+const SLOWEST: u64 = 32 << 10;
+/// How often it is looked whether something moves.
+const LOOK: Duration = Duration::from_millis(500);
 /// Threads that speak with the store; what they do is waiting.
 const THREADS: usize = 2;
 
@@ -33,6 +49,8 @@ pub struct Remote {
     inner: Arc<dyn ObjectStore>,
     prefix: String,
     runtime: Runtime,
+    /// Bytes of writes that are under way.
+    leaving: AtomicU64,
 }
 
 /// The parts of `scheme://bucket/prefix`: scheme, bucket, and the prefix with a slash behind it.
@@ -53,15 +71,13 @@ impl Remote {
         let bad =
             || Error::Invalid(format!("{url}: the address of a store is s3://BUCKET/PREFIX, gs:// or az://"));
         let (scheme, bucket, prefix) = parts(url).ok_or_else(bad)?;
-        // Another part of the program may have chosen one already; that is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("store")
             .enable_all()
             .build()
             .map_err(|why| Error::host("starting threads for the store", &why))?;
-        Ok(Remote { inner: built(scheme, bucket)?, prefix, runtime })
+        Ok(Remote { inner: built(scheme, bucket)?, prefix, runtime, leaving: AtomicU64::new(0) })
     }
 
     fn path(&self, key: &str) -> Result<Path> {
@@ -69,26 +85,33 @@ impl Remote {
         Path::parse(full.trim_end_matches('/')).map_err(|why| Error::Invalid(why.to_string()))
     }
 
-    /// Has a thread of the runtime do something, and waits for it.
-    fn wait<T: Send + 'static>(
-        &self,
-        limit: Duration,
-        key: &str,
-        work: impl Future<Output = object_store::Result<T>> + Send + 'static,
-    ) -> Result<T> {
+    /// Has a thread of the runtime do something, and waits for it as long as something moves.
+    fn wait<T: Send + 'static, W>(&self, key: &str, work: impl FnOnce(Watched) -> W) -> Result<T>
+    where
+        W: Future<Output = object_store::Result<T>> + Send + 'static,
+    {
         let (done, result) = sync_channel(1);
+        let watched = Watched::new();
+        let work = watched.clone().watching(work(watched.clone()));
         let task = self.runtime.spawn(async move {
             // Nobody waits any more: what was done is not known to have been.
             let _ = done.send(work.await);
         });
-        match result.recv_timeout(limit) {
-            Ok(result) => result.map_err(|error| said(key, error)),
-            Err(RecvTimeoutError::Timeout) => {
-                task.abort();
-                Err(Error::Unavailable(format!("{key}: no answer in {} seconds", limit.as_secs())))
-            }
-            Err(RecvTimeoutError::Disconnected) => {
-                Err(Error::Unavailable(format!("{key}: the request ended")))
+        loop {
+            match result.recv_timeout(LOOK) {
+                Ok(result) => return result.map_err(|error| said(key, &error, &watched.seen())),
+                Err(RecvTimeoutError::Timeout) => {
+                    let still = watched.seen().moved.elapsed();
+                    let leaving = Duration::from_secs(self.leaving.load(Ordering::Relaxed) / SLOWEST);
+                    if still >= STILL + leaving {
+                        task.abort();
+                        let seconds = still.as_secs();
+                        return Err(Error::Unavailable(format!("{key}: nothing came for {seconds} seconds")));
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::Unavailable(format!("{key}: the request ended")));
+                }
             }
         }
     }
@@ -97,7 +120,10 @@ impl Remote {
         let (inner, path) = (Arc::clone(&self.inner), self.path(key)?);
         let payload = PutPayload::from(bytes.to_vec());
         let options = PutOptions { mode, ..PutOptions::default() };
-        let done = self.wait(REQUEST, key, async move { inner.put_opts(&path, payload, options).await })?;
+        self.leaving.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let done = self.wait(key, |_| async move { inner.put_opts(&path, payload, options).await });
+        self.leaving.fetch_sub(bytes.len() as u64, Ordering::Relaxed);
+        let done = done?;
         Ok(Version { tag: done.e_tag, number: done.version })
     }
 
@@ -108,57 +134,45 @@ impl Remote {
     }
 }
 
-fn terms() -> (RetryConfig, ClientOptions) {
-    let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-    let plain = std::env::var("AWS_ALLOW_HTTP").is_ok_and(|set| set == "true");
-    let options =
-        ClientOptions::new().with_timeout(REQUEST).with_connect_timeout(CONNECT).with_allow_http(plain);
-    (retry, options)
-}
-
 fn built(scheme: &str, bucket: &str) -> Result<Arc<dyn ObjectStore>> {
-    let wrong = |why: object_store::Error| Error::Invalid(format!("{scheme}://{bucket}: {why}"));
-    let (retry, options) = terms();
+    let wrong =
+        |why: object_store::Error| Error::Invalid(format!("{scheme}://{bucket}: {}", words::chain(&why)));
+    let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     match scheme {
         #[cfg(feature = "s3")]
         "s3" => {
-            let builder = object_store::aws::AmazonS3Builder::from_env().with_bucket_name(bucket);
-            Ok(Arc::new(builder.with_retry(retry).with_client_options(options).build().map_err(wrong)?))
+            let line = Line::new(settings::authorities()?.as_deref())?;
+            let builder = settings::s3()?.with_bucket_name(bucket).with_http_connector(line);
+            Ok(Arc::new(builder.with_retry(retry).build().map_err(wrong)?))
         }
         #[cfg(feature = "gs")]
         "gs" => {
             let builder = object_store::gcp::GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket);
-            Ok(Arc::new(builder.with_retry(retry).with_client_options(options).build().map_err(wrong)?))
+            let builder = builder.with_http_connector(Line::new(None)?);
+            Ok(Arc::new(builder.with_retry(retry).build().map_err(wrong)?))
         }
         #[cfg(feature = "az")]
         "az" => {
             let builder = object_store::azure::MicrosoftAzureBuilder::from_env().with_container_name(bucket);
-            Ok(Arc::new(builder.with_retry(retry).with_client_options(options).build().map_err(wrong)?))
+            let builder = builder.with_http_connector(Line::new(None)?);
+            Ok(Arc::new(builder.with_retry(retry).build().map_err(wrong)?))
         }
         other => Err(Error::Invalid(format!("this build knows no stores of the kind `{other}`"))),
     }
 }
 
-/// The failure of a request as ours.
-fn said(key: &str, error: object_store::Error) -> Error {
-    use object_store::Error as Theirs;
-    match error {
-        Theirs::NotFound { .. } => Error::Missing(key.to_owned()),
-        Theirs::AlreadyExists { .. } => Error::Exists(key.to_owned()),
-        Theirs::Precondition { .. } | Theirs::NotModified { .. } => Error::Conflict(key.to_owned()),
-        Theirs::PermissionDenied { .. } | Theirs::Unauthenticated { .. } => Error::Refused(error.to_string()),
-        Theirs::NotSupported { .. } | Theirs::NotImplemented { .. } => Error::Refused(error.to_string()),
-        other => Error::Unavailable(other.to_string()),
-    }
-}
-
 /// The bytes of an answer, and no more than that.
-async fn collected(answer: GetResult, most: u64) -> object_store::Result<(Option<Vec<u8>>, Version)> {
+async fn collected(
+    answer: GetResult,
+    most: u64,
+    watched: Watched,
+) -> object_store::Result<(Option<Vec<u8>>, Version)> {
     let version = Version { tag: answer.meta.e_tag.clone(), number: answer.meta.version.clone() };
     let mut bytes = Vec::new();
     let mut stream = answer.into_stream();
     while let Some(piece) = stream.next().await {
         let piece = piece?;
+        watched.moves();
         if bytes.len() as u64 + piece.len() as u64 > most {
             return Ok((None, version));
         }
@@ -170,8 +184,8 @@ async fn collected(answer: GetResult, most: u64) -> object_store::Result<(Option
 impl Objects for Remote {
     fn get(&self, key: &str, most: u64) -> Result<Object> {
         let (inner, path) = (Arc::clone(&self.inner), self.path(key)?);
-        let work = async move { collected(inner.get(&path).await?, most).await };
-        let (bytes, version) = self.wait(REQUEST, key, work)?;
+        let work = |watched| async move { collected(inner.get(&path).await?, most, watched).await };
+        let (bytes, version) = self.wait(key, work)?;
         let bytes = bytes.ok_or_else(|| Error::damaged(key, format!("has more than {most} bytes")))?;
         Ok(Object { bytes, version })
     }
@@ -180,9 +194,11 @@ impl Objects for Remote {
         let (inner, path) = (Arc::clone(&self.inner), self.path(key)?);
         let range: Range<u64> = offset..offset.saturating_add(len);
         let options = object_store::GetOptions { range: Some(range.into()), ..Default::default() };
-        let work = async move { collected(inner.get_opts(&path, options).await?, len).await };
-        let (bytes, _) = self.wait(REQUEST, key, work)?;
-        bytes.ok_or_else(|| Error::damaged(key, "more bytes come than were asked for"))
+        let work =
+            |watched| async move { collected(inner.get_opts(&path, options).await?, len, watched).await };
+        let (bytes, _) = self.wait(key, work)?;
+        // That is no range of the object, whatever the object is.
+        bytes.ok_or_else(|| Error::Unavailable(format!("{key}: more bytes come than were asked for")))
     }
 
     fn put(&self, key: &str, bytes: &[u8]) -> Result<()> {
@@ -206,7 +222,7 @@ impl Objects for Remote {
 
     fn head(&self, key: &str) -> Result<Option<Listed>> {
         let (inner, path) = (Arc::clone(&self.inner), self.path(key)?);
-        match self.wait(REQUEST, key, async move { inner.head(&path).await }) {
+        match self.wait(key, |_| async move { inner.head(&path).await }) {
             Ok(meta) => Ok(self.listed(&meta)),
             Err(Error::Missing(_)) => Ok(None),
             Err(error) => Err(error),
@@ -215,7 +231,7 @@ impl Objects for Remote {
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
         let (inner, path) = (Arc::clone(&self.inner), self.path(prefix)?);
-        let work = async move {
+        let work = |_: Watched| async move {
             let mut found = Vec::new();
             let mut stream = inner.list(Some(&path));
             while let Some(meta) = stream.next().await {
@@ -223,20 +239,20 @@ impl Objects for Remote {
             }
             Ok(found)
         };
-        let found = self.wait(LISTING, prefix, work)?;
+        let found = self.wait(prefix, work)?;
         found.iter().filter_map(|meta| self.listed(meta)).try_for_each(each)
     }
 
     fn names(&self, prefix: &str) -> Result<Vec<String>> {
         let (inner, path) = (Arc::clone(&self.inner), self.path(prefix)?);
-        let work = async move { inner.list_with_delimiter(Some(&path)).await };
-        let found = self.wait(LISTING, prefix, work)?;
+        let work = |_: Watched| async move { inner.list_with_delimiter(Some(&path)).await };
+        let found = self.wait(prefix, work)?;
         Ok(found.common_prefixes.iter().filter_map(|path| path.filename().map(str::to_owned)).collect())
     }
 
     fn remove(&self, key: &str) -> Result<()> {
         let (inner, path) = (Arc::clone(&self.inner), self.path(key)?);
-        match self.wait(REQUEST, key, async move { inner.delete(&path).await }) {
+        match self.wait(key, |_| async move { inner.delete(&path).await }) {
             Err(Error::Missing(_)) => Ok(()),
             done => done,
         }

@@ -25,6 +25,7 @@ mod opening;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 
@@ -125,6 +126,7 @@ struct Core {
 pub struct Volume {
     core: Arc<Core>,
     sender: Mutex<Option<JoinHandle<()>>>,
+    was_closed: AtomicBool,
     notes: Vec<String>,
 }
 
@@ -293,7 +295,7 @@ impl Volume {
             let begun = thread.spawn(move || core.local.iter().for_each(|local| local.run(&core)));
             sender = Some(begun.map_err(|error| Error::host("starting a thread", &error))?);
         }
-        Ok(Volume { core, sender: Mutex::new(sender), notes })
+        Ok(Volume { core, sender: Mutex::new(sender), was_closed: AtomicBool::new(false), notes })
     }
 
     /// What whoever opened the volume should know.
@@ -324,6 +326,7 @@ impl Volume {
     /// # Errors
     /// The store's; another program has the volume.
     pub fn close(&self) -> Result<()> {
+        self.was_closed.store(true, Ordering::Relaxed);
         let mut done = Ok(());
         if let Some(local) = &self.core.local {
             // A log that is empty tells nobody later that something of it may be missing.
@@ -550,7 +553,10 @@ impl Device for Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        // Everything that was flushed is stable; the next opening brings in order what this can't.
-        let _ = self.close();
+        // Everything that was flushed is stable; the next opening brings in order what this can't. A failure to close was
+        // said already, and a store that is away is not waited for once more.
+        if !self.was_closed.load(Ordering::Relaxed) {
+            let _ = self.close();
+        }
     }
 }

@@ -1,0 +1,264 @@
+//! How a store is reached: the environment, and the files of the store's other programs.
+//!
+//! Owns: `~/.aws/config` and `~/.aws/credentials` as far as they are understood (keys, region, endpoint, certificates), and
+//! that keys of a file are read again when they may have changed. What the environment says goes first. Excludes
+//! requests.
+//!
+//! | variable | what |
+//! | --- | --- |
+//! | `AWS_PROFILE` | the part of the files that counts, `default` if nothing is said |
+//! | `AWS_CONFIG_FILE`, `AWS_SHARED_CREDENTIALS_FILE` | other places of the files |
+//! | `AWS_CA_BUNDLE` | certificates in PEM that are believed in the place of the system's |
+//! | `AWS_ALLOW_HTTP` | `true`, `1`: an endpoint may be without TLS |
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key, AwsCredential};
+use object_store::client::CredentialProvider;
+
+use crate::error::{Error, Result};
+
+/// Longest file that is read.
+const FILE_MAX: u64 = 1 << 20;
+/// How long keys of a file count before it is looked at again.
+const FRESH: Duration = Duration::from_secs(10);
+/// Entries of a profile that lead to keys in ways that are not known here.
+const UNKNOWN: [&str; 4] = ["credential_process", "sso_session", "sso_start_url", "role_arn"];
+
+/// A variable that is set to something.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.is_empty())
+}
+
+/// The part of the files that counts.
+#[derive(Clone, Debug)]
+pub(super) struct Profile {
+    name: String,
+    config: Option<PathBuf>,
+    credentials: Option<PathBuf>,
+}
+
+/// The entries of the section with that name.
+fn section(text: &str, wanted: &str) -> Option<HashMap<String, String>> {
+    let mut found: Option<HashMap<String, String>> = None;
+    let mut is_wanted = false;
+    for line in text.lines() {
+        let trimmed = line.trim();
+        if let Some(name) = trimmed.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+            let name = name.trim();
+            let name = name.strip_prefix("profile ").map_or(name, str::trim);
+            is_wanted = name == wanted;
+            if is_wanted {
+                found.get_or_insert_default();
+            }
+        } else if let Some((key, value)) = trimmed.split_once('=')
+            && is_wanted
+            && !trimmed.starts_with(['#', ';'])
+            // What is indented belongs to the entry above it.
+            && !line.starts_with([' ', '\t'])
+        {
+            found.get_or_insert_default().insert(key.trim().to_ascii_lowercase(), value.trim().to_owned());
+        }
+    }
+    found
+}
+
+/// The text of a regular file; nothing if there is none.
+fn read(path: &Path) -> Result<Option<String>> {
+    let failed = |why: std::io::Error| Error::host(path.display().to_string(), &why);
+    match std::fs::metadata(path) {
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(why) => Err(failed(why)),
+        Ok(facts) if !facts.is_file() || facts.len() > FILE_MAX => {
+            Err(Error::Invalid(format!("{}: no file of settings", path.display())))
+        }
+        Ok(_) => std::fs::read_to_string(path).map(Some).map_err(failed),
+    }
+}
+
+impl Profile {
+    /// As the environment names it.
+    pub(super) fn of_environment() -> Self {
+        let home = || variable("HOME").map(|home| PathBuf::from(home).join(".aws"));
+        let place = |name: &str, file: &str| {
+            variable(name).map(PathBuf::from).or_else(|| home().map(|home| home.join(file)))
+        };
+        let name = variable("AWS_PROFILE").or_else(|| variable("AWS_DEFAULT_PROFILE"));
+        Profile {
+            name: name.unwrap_or_else(|| "default".to_owned()),
+            config: place("AWS_CONFIG_FILE", "config"),
+            credentials: place("AWS_SHARED_CREDENTIALS_FILE", "credentials"),
+        }
+    }
+
+    /// What the files say; those of credentials go first.
+    fn entries(&self) -> Result<HashMap<String, String>> {
+        let (mut all, mut is_there) = (HashMap::new(), false);
+        for path in self.config.iter().chain(&self.credentials) {
+            if let Some(found) = read(path)?.and_then(|text| section(&text, &self.name)) {
+                is_there = true;
+                all.extend(found);
+            }
+        }
+        if !is_there && variable("AWS_PROFILE").is_some() {
+            return Err(Error::Invalid(format!("AWS_PROFILE={}: ~/.aws has no such profile", self.name)));
+        }
+        Ok(all)
+    }
+}
+
+/// Keys of a set of entries.
+fn keys(entries: &HashMap<String, String>) -> Option<AwsCredential> {
+    let entry = |name: &str| entries.get(name).filter(|text| !text.is_empty()).cloned();
+    Some(AwsCredential {
+        key_id: entry("aws_access_key_id")?,
+        secret_key: entry("aws_secret_access_key")?,
+        token: entry("aws_session_token"),
+    })
+}
+
+/// Keys that stand in a file, which another program renews.
+#[derive(Debug)]
+struct OfFile {
+    profile: Profile,
+    known: Mutex<(Instant, Arc<AwsCredential>)>,
+}
+
+impl OfFile {
+    fn now(&self) -> Arc<AwsCredential> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.0.elapsed() >= FRESH {
+            // A file that is being written is read the next time.
+            let found = self.profile.entries().ok().as_ref().and_then(keys).map(Arc::new);
+            *known = (Instant::now(), found.unwrap_or_else(|| Arc::clone(&known.1)));
+        }
+        Arc::clone(&known.1)
+    }
+}
+
+impl CredentialProvider for OfFile {
+    type Credential = AwsCredential;
+
+    // The name is the trait's; ours have no such prefix.
+    fn r#get_credential<'s, 'f>(
+        &'s self,
+    ) -> Pin<Box<dyn Future<Output = object_store::Result<Arc<AwsCredential>>> + Send + 'f>>
+    where
+        's: 'f,
+        Self: 'f,
+    {
+        Box::pin(async move { Ok(self.now()) })
+    }
+}
+
+/// The certificates that are believed, if they are not the system's.
+pub(super) fn authorities() -> Result<Option<Vec<u8>>> {
+    let of_profile = || Profile::of_environment().entries().ok()?.get("ca_bundle").cloned();
+    let Some(path) = variable("AWS_CA_BUNDLE").or_else(of_profile) else { return Ok(None) };
+    let failed = |why| Error::host(format!("AWS_CA_BUNDLE {path}"), &why);
+    std::fs::read(&path).map(Some).map_err(failed)
+}
+
+/// A store of S3 by the environment and the files.
+pub(super) fn s3() -> Result<AmazonS3Builder> {
+    let mut builder = AmazonS3Builder::from_env();
+    let profile = Profile::of_environment();
+    let entries = profile.entries()?;
+    for (key, entry) in [(Key::Region, "region"), (Key::Endpoint, "endpoint_url")] {
+        if builder.get_config_value(&key).is_none()
+            && let Some(value) = entries.get(entry)
+        {
+            builder = builder.with_config(key, value);
+        }
+    }
+    let is_set = |key: Key| builder.get_config_value(&key).is_some();
+    let of_environment = is_set(Key::AccessKeyId)
+        || is_set(Key::WebIdentityTokenFile)
+        || is_set(Key::ContainerCredentialsRelativeUri)
+        || is_set(Key::ContainerCredentialsFullUri);
+    if !of_environment {
+        if let Some(found) = keys(&entries) {
+            let known = Mutex::new((Instant::now(), Arc::new(found)));
+            builder = builder.with_credentials(Arc::new(OfFile { profile, known }));
+        } else if let Some(entry) = UNKNOWN.iter().find(|entry| entries.contains_key(**entry)) {
+            return Err(Error::Invalid(format!(
+                "the profile `{}` has `{entry}`, which is not known here; `aws configure export-credentials --format env` \
+                 makes keys of it",
+                profile.name
+            )));
+        } else if variable("AWS_EC2_METADATA_DISABLED").is_some_and(|text| is_yes(&text).unwrap_or(false))
+            && !builder
+                .get_config_value(&Key::SkipSignature)
+                .is_some_and(|text| is_yes(&text).unwrap_or(false))
+        {
+            return Err(Error::Refused(super::words::NO_CREDENTIALS.into()));
+        }
+    }
+    encrypted(&builder)?;
+    Ok(builder)
+}
+
+/// Refuses an endpoint without TLS that nobody allowed.
+fn encrypted(builder: &AmazonS3Builder) -> Result<()> {
+    let endpoint =
+        builder.get_config_value(&Key::S3Endpoint).or_else(|| builder.get_config_value(&Key::Endpoint));
+    let allowed = variable("AWS_ALLOW_HTTP").map_or(Ok(false), |text| is_yes(&text));
+    let allowed = allowed.map_err(|why| Error::Invalid(format!("AWS_ALLOW_HTTP: {why}")))?;
+    match endpoint {
+        Some(endpoint) if endpoint.starts_with("http://") && !allowed => Err(Error::Invalid(format!(
+            "the endpoint {endpoint} is without TLS: AWS_ALLOW_HTTP=true allows that"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a variable says yes.
+fn is_yes(text: &str) -> Result<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" | "y" => Ok(true),
+        "" | "0" | "false" | "no" | "off" | "n" => Ok(false),
+        _ => Err(Error::Invalid(format!("`{text}` is neither yes nor no"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_are_read_as_their_programs_write_them() {
+        let text = "[default]\nregion = a\n# no = comment\n[profile other]\nregion=b\ns3 =\n  endpoint_url = nested\n\
+                    aws_access_key_id = id\naws_secret_access_key = a=b\n[third]\n";
+        assert_eq!(section(text, "default").unwrap().len(), 1);
+        let other = section(text, "other").unwrap();
+        assert!(other["region"] == "b" && !other.contains_key("endpoint_url"));
+        let found = keys(&other).unwrap();
+        assert_eq!((&*found.key_id, &*found.secret_key, found.token), ("id", "a=b", None));
+        assert!(section(text, "third").unwrap().is_empty() && section(text, "none").is_none());
+    }
+
+    #[test]
+    fn keys_of_a_file_are_read_again() {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = scratch.path().join("credentials");
+        let write = |key: &str| {
+            let text = format!("[default]\naws_access_key_id={key}\naws_secret_access_key=s\n");
+            std::fs::write(&file, text).unwrap();
+        };
+        write("one");
+        let profile = Profile { name: "default".into(), config: None, credentials: Some(file.clone()) };
+        let known = Arc::new(keys(&profile.entries().unwrap()).unwrap());
+        let old = Instant::now().checked_sub(FRESH).unwrap();
+        let of_file = OfFile { profile, known: Mutex::new((old, known)) };
+        write("two");
+        assert_eq!(of_file.now().key_id, "two");
+        of_file.known.lock().unwrap().0 = old;
+        std::fs::write(&file, "[default]\n").unwrap();
+        assert_eq!(of_file.now().key_id, "two", "a file that is being written");
+    }
+}
