@@ -58,6 +58,12 @@ impl<'a> Console<'a> {
         let _ = writeln!(self.err, "plat: warning: {}", one_line(&text.to_string()));
     }
 
+    /// Says beside the output what it is, or why there is none.
+    pub fn note(&mut self, text: impl Display) {
+        let _ = self.out.flush();
+        let _ = writeln!(self.err, "plat: {}", one_line(&text.to_string()));
+    }
+
     /// Says that a part failed; the command goes on with the rest and fails in the end.
     ///
     /// # Errors

@@ -45,6 +45,39 @@ fn volume(scratch: &Scratch, options: &[&str], size: &str) -> PathBuf {
     image
 }
 
+/// Drivers that leave the map of a removed file in its record, as debugfs does: its name is in unused space of its
+/// directory, and the record says when it went.
+#[test]
+fn what_keeps_its_map_has_a_name_and_a_time() {
+    if !tool::have_tools("what_keeps_its_map_has_a_name_and_a_time", &["mke2fs", "debugfs"]) {
+        return;
+    }
+    let scratch = Scratch::new("undelete-kept");
+    let (file, contents) = (scratch.join("file"), Numbers(3).bytes(300_000));
+    fs::write(&file, &contents).unwrap();
+    let plain = ["-O", "^has_journal,^extent,^64bit,^metadata_csum", "-b", "1024"];
+    for options in [&plain[..], &["-O", "^has_journal"], &["-b", "1024"]] {
+        let image = volume(&scratch, options, "16M");
+        for request in [
+            "mkdir d".to_owned(),
+            "mkdir d/e".to_owned(),
+            format!("write {} d/e/secret", file.display()),
+            format!("write {} keep", file.display()),
+            "rm d/e/secret".to_owned(),
+        ] {
+            tool::debugfs_write(&image, &request);
+        }
+        let all = json(&plat("undelete --json", &image, &[]).out);
+        let [one] = &all.as_array().unwrap()[..] else { panic!("{options:?}: {all:#}") };
+        assert_eq!(one["names"][0]["path"], "d/e/secret", "{options:?}");
+        assert!(one["removed"].is_string() && one["sureness"] == "likely", "{options:?}: {one:#}");
+        let into = scratch.join("into");
+        let ran = plat("undelete --into", &into, &[image.as_os_str()]);
+        assert_eq!(fs::read(into.join("d/e/secret")).unwrap(), contents, "{options:?}: {}", ran.err);
+        fs::remove_dir_all(&into).unwrap();
+    }
+}
+
 /// Contents of removed files, by path.
 type Gone = BTreeMap<String, Vec<u8>>;
 
@@ -264,7 +297,10 @@ fn volumes_that_tell_nothing() {
     for options in ["mkfs", "mkfs -O ^has_journal", "mkfs -t ext2"] {
         let image = scratch.join("disk.img");
         plat(options, &image, &["32M".as_ref()]).fine();
-        assert_eq!(plat("undelete", &image, &[]).fine(), b"");
+        let ran = plat("undelete", &image, &[]);
+        assert!(ran.out.is_empty() && ran.err.contains("0 removed files"), "{}", ran.err);
+        let why = if options == "mkfs" { "the journal holds no transaction" } else { "there is no journal" };
+        assert!(ran.err.contains(why), "{options}: {}", ran.err);
         assert_eq!(plat("undelete --json", &image, &[]).fine(), b"[]\n");
         fs::remove_file(&image).unwrap();
     }

@@ -123,6 +123,40 @@ impl Links {
         self.add(block.0, Seen { when, parent, entries });
     }
 
+    /// Looks at what unused space of all directories, as they are now, still shows of inodes that were removed without
+    /// a trace in the journal.
+    pub(super) fn left_in_directories(
+        &mut self,
+        now: &Ground,
+        unnamed: &BTreeSet<u32>,
+        problems: &mut Vec<String>,
+    ) -> Result<()> {
+        if unnamed.is_empty() {
+            return Ok(());
+        }
+        now.inodes(problems, |inode| {
+            let is_mapped = !inode.flags().contains(InodeFlags::INLINE_DATA);
+            if inode.links() > 0 && inode.file_type() == Some(FileType::Directory) && is_mapped {
+                // A directory that can't be followed or read tells nothing.
+                let runs = now.map(&inode).map(|map| map.runs).unwrap_or_default();
+                for block in runs.iter().flat_map(|run| run.start.0..run.start.0.saturating_add(run.count)) {
+                    if let Ok(bytes) = now.block(Block(block)) {
+                        self.left_in(now, (inode.number().get(), block), &bytes, unnamed);
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn left_in(&mut self, now: &Ground, (parent, block): (u32, u64), bytes: &[u8], unnamed: &BTreeSet<u32>) {
+        let mut entries = parse(bytes, now.layout(), now.geometry().inodes()).unwrap_or_default();
+        entries.retain(|(inode, _, source)| *source == Source::Slack && unnamed.contains(inode));
+        if !entries.is_empty() {
+            self.add(block, Seen { when: When::MAX, parent, entries });
+        }
+    }
+
     /// Directories that stand in their records. Their place here is behind all blocks.
     fn inline(&mut self, now: &Ground, when: When, inode: &Inode) {
         if !inode.flags().contains(InodeFlags::INLINE_DATA) || inline_parent(&inode.raw().i_block).is_none() {

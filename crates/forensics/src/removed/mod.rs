@@ -73,9 +73,22 @@ impl Removed {
     }
 }
 
+/// What was looked at of the past.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Looked {
+    /// Whether there is a journal.
+    pub has_journal: bool,
+    /// Transactions that it still holds.
+    pub transactions: usize,
+    /// When the oldest of them was committed, in seconds since 1970.
+    pub since: Option<u64>,
+}
+
 /// Everything that was found.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
+    /// What was looked at.
+    pub past: Looked,
     /// Removed files, by inode number.
     pub removed: Vec<Removed>,
     /// What could not be read.
@@ -90,18 +103,33 @@ pub fn find(bare: &Ground, now: &Ground) -> Result<Findings> {
     let history = History::read(bare)?;
     let tables = Tables::of(now)?;
     let mut lives = lives::of(bare, now, &tables, &history)?;
-    let links = links::of(now, &tables, &lives, &history)?;
-    let mut findings = Findings::default();
+    let mut links = links::of(now, &tables, &lives, &history)?;
+    let mut findings = Findings { past: past(&history), ..Findings::default() };
     let known: HashSet<u32> = lives.ended.iter().map(|life| life.last.number().get()).collect();
     let orphans = orphans(now, &known, history.now(), &mut findings.problems)?;
+    let unnamed = orphans.iter().map(|life| life.last.number().get()).collect();
+    links.left_in_directories(now, &unnamed, &mut findings.problems)?;
     lives.ended.extend(orphans);
     let paths = Paths::of(now, &lives, &links, &mut findings.problems)?;
     let mut judge = Judge::new(now, &history);
     for life in &lives.ended {
-        findings.removed.push(removed(life, &paths, &mut judge, &Past { history: &history, lives: &lives }));
+        let past = Past { history: &history, lives: &lives, inodes: now.geometry().inodes() };
+        findings.removed.push(removed(life, &paths, &mut judge, &past));
     }
     findings.removed.sort_by_key(|one| one.inode.number().get());
     Ok(findings)
+}
+
+fn past(history: &History) -> Looked {
+    let transactions = history.now();
+    let since = (1..=transactions).find_map(|when| history.seconds(when));
+    Looked { has_journal: history.has_journal(), transactions, since }
+}
+
+/// When the record says that it was removed. On a list of such files it says which is the next.
+fn deletion_time(life: &Life, inodes: u32) -> Option<u64> {
+    let time = life.last.raw().i_dtime.get();
+    (life.last.links() == 0 && !life.held && time > inodes).then(|| time.into())
 }
 
 /// Files without a name that still have their map: open when they were removed, or removed by a tool that clears
@@ -124,9 +152,11 @@ fn orphans(now: &Ground, known: &HashSet<u32>, end: When, problems: &mut Vec<Str
 struct Past<'p> {
     history: &'p History,
     lives: &'p Lives,
+    inodes: u32,
 }
 
 fn removed(life: &Life, paths: &Paths<'_>, judge: &mut Judge<'_>, past: &Past<'_>) -> Removed {
+    let inodes = past.inodes;
     let links = paths.links(life);
     let mut doubts = Vec::new();
     let (contents, is_lost) = match judge.of(life) {
@@ -154,7 +184,10 @@ fn removed(life: &Life, paths: &Paths<'_>, judge: &mut Judge<'_>, past: &Past<'_
     Removed {
         inode: life.last.clone(),
         paths: links.iter().map(|link| paths.path(link, life)).collect(),
-        removed: life.ended.and_then(|ended| past.history.seconds(ended)),
+        removed: life
+            .ended
+            .and_then(|ended| past.history.seconds(ended))
+            .or_else(|| deletion_time(life, inodes)),
         runs,
         fate,
         sureness,
@@ -175,7 +208,7 @@ fn of_links(links: &[Link]) -> Option<String> {
 /// What the order of events leaves open.
 fn of_time(life: &Life, past: &Past<'_>) -> Option<String> {
     let Some(ended) = life.ended else {
-        return Some("the journal does not tell when it was removed".to_owned());
+        return Some("no journal tells what became of its blocks since".to_owned());
     };
     if life.seen == 0 || !past.history.is_whole_from(life.seen.max(1)) {
         return Some("the journal does not hold all that happened since".to_owned());

@@ -7,11 +7,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use ondisk::inode::{FileType, TimeField};
-use platfs_forensics::removed::{self, Removed, Sureness};
+use platfs_forensics::removed::{self, Findings, Looked, Removed, Sureness};
 use serde_json::{Map, Value};
 
 use super::json::Array;
 use super::runs;
+use crate::check::report::counted;
 use crate::console::{Console, Failure};
 use crate::reading;
 use crate::text::{self, Shown, put_bytes};
@@ -71,6 +72,8 @@ impl Undelete {
         }
         if self.json {
             array.end(console.out)?;
+        } else {
+            console.note(format!("{name}: {}", summary(&findings)));
         }
         match target {
             Some(target) => target.finish(),
@@ -87,6 +90,26 @@ impl Undelete {
         let kind = one.inode.file_type();
         one.sureness >= least && matches!(kind, Some(FileType::Regular | FileType::Symlink))
     }
+}
+
+/// How many there are, and what was looked at: an empty list has a reason.
+fn summary(findings: &Findings) -> String {
+    let listed = findings.removed.iter().filter(|one| is_listed(one));
+    let (all, sure) = listed
+        .fold((0_u64, 0_u64), |(all, sure), one| (all + 1, sure + u64::from(one.sureness == Sureness::Sure)));
+    let Looked { has_journal, transactions, since } = findings.past;
+    let past = match since.map(text::whole_seconds) {
+        _ if !has_journal => {
+            "there is no journal that tells of others: found is only what the records of removed \
+                              files still lead to, which Linux and plat clear"
+                .to_owned()
+        }
+        Some(since) => {
+            format!("the journal holds {} since {since}", counted(transactions as u64, "transaction"))
+        }
+        None => "the journal holds no transaction that tells of a removal".to_owned(),
+    };
+    format!("{}, {sure} surely right; {past}", counted(all, "removed file"))
 }
 
 /// Directories are part of the paths of others; a doubtful file of which nothing is known is no use to anybody.
