@@ -18,6 +18,9 @@ use ondisk::seal::Sealer;
 use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
 use zerocopy::IntoBytes;
 
+use platfs_device::Device;
+
+use super::copies::Copies;
 use super::staged::{PIECE, Pieces, Staged};
 
 /// Bytes of a piece in which changes are reported.
@@ -41,18 +44,65 @@ pub struct Change<'c> {
     pub new: &'c [u8],
 }
 
+/// Pieces on their way to a device, neighbours in one write.
+struct Runs<'d> {
+    device: &'d dyn Device,
+    bytes: Vec<u8>,
+    at: Range<u64>,
+    wrote: bool,
+}
+
+impl<'d> Runs<'d> {
+    fn of(device: &'d dyn Device) -> Self {
+        Runs { device, bytes: Vec::new(), at: 0..0, wrote: false }
+    }
+
+    fn add(&mut self, piece: u64, bytes: &[u8]) -> io::Result<()> {
+        if piece != self.at.end || self.bytes.len() >= RUN_MAX * PIECE {
+            self.write()?;
+            self.at = piece..piece;
+        }
+        self.at.end += 1;
+        self.bytes.extend_from_slice(bytes);
+        self.wrote = true;
+        Ok(())
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        if !self.bytes.is_empty() {
+            self.device.write_at(self.at.start * PIECE as u64, &self.bytes)?;
+            self.bytes.clear();
+        }
+        Ok(())
+    }
+
+    /// Writes the rest, and flushes if anything was written.
+    fn end(mut self) -> io::Result<()> {
+        self.write()?;
+        if self.wrote { self.device.flush() } else { Ok(()) }
+    }
+}
+
 impl Staged {
     /// Reports every piece that [`Staged::apply`] would write; one that is written twice is reported twice.
     ///
     /// # Errors
     /// The device can't be read; errors of `tell` are passed on.
     pub fn each_change(&self, mut tell: impl FnMut(Change<'_>) -> io::Result<()>) -> io::Result<()> {
+        let copies = self.copies.read().unwrap_or_else(PoisonError::into_inner);
         let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
-        let mark = self.mark(&pieces)?;
+        let mark = self.mark()?;
         let marked = mark.iter().map(|bytes| (SUPERBLOCK_PIECE, &**bytes));
         for (piece, new) in marked.chain(pieces.iter().map(|(piece, bytes)| (*piece, &bytes[..]))) {
             let (offset, len) = self.extent_of(piece);
             let old = self.piece_from_base(piece)?;
+            if let (Some(old), Some(new)) = (old.get(..len), new.get(..len)) {
+                tell(Change { offset, old, new })?;
+            }
+        }
+        for (piece, from) in copies.iter().filter(|(piece, _)| !pieces.contains_key(piece)) {
+            let (offset, len) = self.extent_of(piece);
+            let (old, new) = (self.piece_from_base(piece)?, self.piece_from_base(from)?);
             if let (Some(old), Some(new)) = (old.get(..len), new.get(..len)) {
                 tell(Change { offset, old, new })?;
             }
@@ -66,40 +116,40 @@ impl Staged {
     /// # Errors
     /// The device's own words.
     pub fn apply(&self) -> io::Result<()> {
+        let mut copies = self.copies.write().unwrap_or_else(PoisonError::into_inner);
         let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mark) = self.mark(&pieces)? {
+        if let Some(mark) = self.mark()? {
             self.base.write_at(SUPERBLOCK_OFFSET, &mark)?;
             self.base.flush()?;
         }
         let fresh = self.fresh.read().unwrap_or_else(PoisonError::into_inner);
         let last = self.last.read().unwrap_or_else(PoisonError::into_inner);
         let is_last = |piece: u64| piece == SUPERBLOCK_PIECE || last.contains(&piece);
+        // Copies come before anything is written to what they are copies of.
+        self.write_copies(&copies, |piece| fresh.contains(&piece))?;
         self.write_those(&pieces, |piece| fresh.contains(&piece) && !is_last(piece))?;
+        self.write_copies(&copies, |piece| !fresh.contains(&piece))?;
+        copies.clear();
         self.write_those(&pieces, |piece| !fresh.contains(&piece) && !is_last(piece))?;
         self.write_those(&pieces, is_last)
     }
 
-    /// Writes the pieces that are wanted, neighbours together, and flushes.
-    fn write_those(&self, pieces: &Pieces, wanted: impl Fn(u64) -> bool) -> io::Result<()> {
-        let mut run: Vec<u8> = Vec::new();
-        let mut at: Range<u64> = 0..0;
-        let mut wrote = false;
-        for (piece, bytes) in pieces.iter().filter(|(piece, _)| wanted(**piece)) {
-            if *piece != at.end || run.len() >= RUN_MAX * PIECE {
-                self.write_run(at.start, &run)?;
-                run.clear();
-                at = *piece..*piece;
-            }
-            at.end += 1;
-            run.extend_from_slice(&bytes[..self.extent_of(*piece).1]);
-            wrote = true;
+    /// Writes the copies that are wanted, neighbours together, and flushes.
+    fn write_copies(&self, copies: &Copies, wanted: impl Fn(u64) -> bool) -> io::Result<()> {
+        let mut writer = Runs::of(&*self.base);
+        for (piece, from) in copies.iter().filter(|(piece, _)| wanted(*piece)) {
+            writer.add(piece, &self.piece_from_base(from)?[..self.extent_of(piece).1])?;
         }
-        self.write_run(at.start, &run)?;
-        if wrote { self.base.flush() } else { Ok(()) }
+        writer.end()
     }
 
-    fn write_run(&self, first: u64, bytes: &[u8]) -> io::Result<()> {
-        if bytes.is_empty() { Ok(()) } else { self.base.write_at(first * PIECE as u64, bytes) }
+    /// Writes the pieces that are wanted, neighbours together, and flushes.
+    fn write_those(&self, pieces: &Pieces, wanted: impl Fn(u64) -> bool) -> io::Result<()> {
+        let mut writer = Runs::of(&*self.base);
+        for (piece, bytes) in pieces.iter().filter(|(piece, _)| wanted(**piece)) {
+            writer.add(*piece, &bytes[..self.extent_of(*piece).1])?;
+        }
+        writer.end()
     }
 
     /// Offset and length of a piece.
@@ -111,8 +161,8 @@ impl Staged {
 
     /// The superblock of the device, marked as having errors; `None` where there are no changes, or
     /// where it is marked already or is no superblock, so that no one takes the volume for clean.
-    fn mark(&self, pieces: &Pieces) -> io::Result<Option<Vec<u8>>> {
-        if pieces.is_empty() || self.base.size() < SUPERBLOCK_OFFSET + SUPERBLOCK_LEN as u64 {
+    fn mark(&self) -> io::Result<Option<Vec<u8>>> {
+        if self.is_unchanged() || self.base.size() < SUPERBLOCK_OFFSET + SUPERBLOCK_LEN as u64 {
             return Ok(None);
         }
         let mut bytes = [0; SUPERBLOCK_LEN];

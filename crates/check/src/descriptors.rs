@@ -16,6 +16,7 @@ use super::parts::{Part, backup_of, expected, forget_uninit, is_possible, set_pl
 use super::places;
 use super::staged::staging;
 use super::subject::Subject;
+use super::usual;
 use super::voice::{Finding, Report};
 use platfs_device::{Error, Result};
 
@@ -110,11 +111,17 @@ fn list(parts: &[Part], raw: &RawGroupDescriptor) -> String {
 fn damaged(subject: &mut Subject, group: Group, outside: &[Part], report: &mut Report<'_>) {
     let Some(raw) = subject.descriptor(group).copied() else { return };
     let backup = backup_of(subject, group, &Part::ALL);
-    let repair = match &backup {
-        Some((from, _)) => format!("it is taken from the backup in group {from}"),
-        None => "there is no good backup: bitmaps are rebuilt, and the files of an inode table without \
+    let usual = if backup.is_none() { usual::table(subject, group) } else { None };
+    let repair = match (&backup, usual) {
+        (Some((from, _)), _) => format!("it is taken from the backup in group {from}"),
+        (None, Some(table)) => {
+            format!("there is no good backup: its inode table is at block {table}, and bitmaps are rebuilt")
+        }
+        (None, None) => {
+            "there is no good backup: bitmaps are rebuilt, and the files of an inode table without \
                  a place are lost"
-            .to_owned(),
+                .to_owned()
+        }
     };
     let found = format!("its checksum is wrong, and it has {}", list(outside, &raw));
     if !report.found_first(&kind::GROUP_DESCRIPTOR, Finding::new(Place::group(group), found, repair)) {
@@ -125,7 +132,12 @@ fn damaged(subject: &mut Subject, group: Group, outside: &[Part], report: &mut R
     if let Some(raw) = subject.descriptor_mut(group) {
         match backup {
             Some((_, backup)) => *raw = backup,
-            None => outside.iter().for_each(|part| part.set(raw, Block(0))),
+            None => {
+                outside.iter().for_each(|part| part.set(raw, Block(0)));
+                if let Some(table) = usual {
+                    raw.set_inode_table(table);
+                }
+            }
         }
     }
     subject.backups_follow = true;
@@ -137,14 +149,17 @@ fn misplaced(subject: &mut Subject, group: Group, part: Part, report: &mut Repor
     let Some(raw) = subject.descriptor(group).copied() else { return };
     let place = part.of(&raw);
     let backup = backup_of(subject, group, &[part]).map(|(from, raw)| (from, part.of(&raw)));
-    let finding = Finding::new(
-        Place::group(group).at_block(place),
-        format!("its {part} at block {place}"),
-        part.repair(backup),
-    )
-    .expected(expected(subject, group));
-    if report.found_first(part.outside(), finding) {
-        set_place(subject, group, part, backup.map_or(Block(0), |(_, place)| place));
+    let is_table = part == Part::InodeTable && backup.is_none();
+    let usual = if is_table { usual::table(subject, group) } else { None };
+    let repair = match usual {
+        Some(table) => format!("it is at block {table}, where it usually lies"),
+        None => part.repair(backup),
+    };
+    let found = format!("its {part} at block {place}");
+    let finding = Finding::new(Place::group(group).at_block(place), found, repair);
+    if report.found_first(part.outside(), finding.expected(expected(subject, group))) {
+        let known = usual.or(backup.map(|(_, place)| place));
+        set_place(subject, group, part, known.unwrap_or(Block(0)));
     }
 }
 

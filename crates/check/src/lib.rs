@@ -67,6 +67,7 @@ mod apply;
 mod bitmap;
 mod connect;
 mod contents;
+mod copies;
 mod crew;
 mod danger;
 mod descriptors;
@@ -97,6 +98,7 @@ mod space;
 mod staged;
 mod subject;
 mod superblock;
+mod usual;
 mod voice;
 
 #[cfg(test)]

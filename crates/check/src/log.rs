@@ -281,9 +281,9 @@ fn superblock(subject: &mut Subject, blocks: &[Block], report: &mut Report<'_>) 
                 subject.journal_wanted = Some(JournalWrite::Empty);
             }
         }
-        Ok(raw) if !raw.is_clean() && !subject.has_incompat(Incompat::RECOVER) => {
+        Ok(raw) if !raw.is_clean() && !subject.has_incompat(Incompat::RECOVER) && !subject.log_left => {
             let found = format!("the log begins in block {}, but no replay is called for", raw.s_start.get());
-            let repair = "the log is emptied, as a mount by Linux does";
+            let repair = "the log is emptied: nothing in it can be replayed";
             if report.found(&kind::JOURNAL_HAS_DATA, Finding::new(place, found, repair)) {
                 let mut raw = raw;
                 raw.s_start.set(0);

@@ -14,13 +14,15 @@ use zerocopy::IntoBytes;
 
 use super::facts::Facts;
 use super::issue::{Place, Summary};
-use super::kinds::opening::{DESCRIPTORS_UNREADABLE, JOURNAL_DAMAGED, JOURNAL_NEEDS_REPLAY};
+use super::kinds::opening::{
+    DESCRIPTORS_UNREADABLE, JOURNAL_DAMAGED, JOURNAL_HAS_DATA, JOURNAL_NEEDS_REPLAY,
+};
 use super::staged::{Staged, staging};
 use super::subject::Subject;
 use super::superblock::{self, Chosen};
 use super::voice::{Finding, Report};
 use super::{Options, descriptors, fields};
-use platfs_device::journal::{self, FastCommits};
+use platfs_device::journal::{self, FastCommits, Recovery};
 use platfs_device::{Device, Error, Result};
 
 /// Reads superblock and descriptors.
@@ -37,9 +39,12 @@ pub(super) fn open(
     refuse_elsewhere(&chosen.raw)?;
     // What waits in the journal of a volume without its end may belong there.
     let cut = fields::is_cut_short(&**device, &Geometry::from_superblock(&chosen.raw)?, report);
-    let mut raw = if cut { chosen.raw } else { replay(device, &chosen, fast_commits, report)? };
-    let waits = |raw: &RawSuperblock| raw.features().incompat.contains(Incompat::RECOVER);
-    let replayed = waits(&chosen.raw) && !waits(&raw);
+    let opened = if cut { Opened::Kept(chosen.raw) } else { replay(device, &chosen, fast_commits, report)? };
+    let (mut raw, log_left) = match opened {
+        Opened::Kept(raw) => (raw, false),
+        Opened::LogLeft(raw) => (raw, true),
+    };
+    let replayed = !device.is_unchanged();
     if chosen.from_backup {
         // Backups say neither that a volume was closed nor how it fares.
         raw.s_state.set(STATE_VALID);
@@ -62,6 +67,7 @@ pub(super) fn open(
         unused_doubted: BTreeMap::new(),
         resize_wanted: false,
         journal_wanted: None,
+        log_left,
         cut_wanted: BTreeSet::new(),
         orphan_file_wanted: false,
         owners_known: AtomicBool::new(false),
@@ -75,6 +81,13 @@ pub(super) fn open(
     })
 }
 
+/// The superblock to go on with once the journal was looked at.
+enum Opened {
+    Kept(RawSuperblock),
+    /// The log holds changes, and the sink leaves them there.
+    LogLeft(RawSuperblock),
+}
+
 /// Brings in what waits in the journal, in memory, so that the check sees the volume as a mount would;
 /// every repair builds on it, whatever the sink decides. A journal that can't be replayed is reported
 /// by its own rules; the superblock to go on with.
@@ -86,24 +99,27 @@ fn replay(
     chosen: &Chosen,
     fast_commits: &dyn FastCommits,
     report: &mut Report<'_>,
-) -> Result<RawSuperblock> {
+) -> Result<Opened> {
     let mut raw = chosen.raw;
     let mut features = raw.features();
-    // A backup does not know whether a journal waits; the journal does.
+    // Neither a backup knows whether a journal waits, nor programs that mind no journal; the journal does.
     let marked = features.incompat.contains(Incompat::RECOVER);
-    if !(marked || chosen.from_backup) || !features.compat.contains(Compat::HAS_JOURNAL) {
-        return Ok(raw);
+    if !features.compat.contains(Compat::HAS_JOURNAL) {
+        return Ok(Opened::Kept(raw));
     }
     features.incompat |= Incompat::RECOVER;
     raw.set_features(features);
     let dynamic: Arc<dyn Device> = Arc::clone(device) as Arc<dyn Device>;
     let plan = match journal::plan(&dynamic, &raw, fast_commits) {
-        Ok(plan) if !marked && plan.is_empty() => return Ok(chosen.raw),
+        Ok(plan) if !marked && plan.is_empty() => return Ok(Opened::Kept(chosen.raw)),
         Ok(plan) => plan,
         Err(error @ Error::FastCommits(_)) => return Err(error),
-        Err(_) if !marked => return Ok(chosen.raw),
-        Err(error) => return Ok(unreplayable(device, raw, &error, report)),
+        Err(_) if !marked => return Ok(Opened::Kept(chosen.raw)),
+        Err(error) => return Ok(Opened::Kept(unreplayable(device, raw, &error, report))),
     };
+    if !marked && !chosen.from_backup && !unmarked(&plan.recovery, report) {
+        return Ok(Opened::LogLeft(chosen.raw));
+    }
     match plan.recovery.missing() {
         None => {
             let finding =
@@ -124,11 +140,17 @@ fn replay(
         .map_err(staging("the superblock"))
         .and_then(|()| plan.write_at_once(&**device));
     let after = done.and_then(|()| platfs_device::read_superblock(&**device)).and_then(superblock::usable_as);
-    Ok(after.unwrap_or_else(|_| {
+    Ok(Opened::Kept(after.unwrap_or_else(|_| {
         features.incompat -= Incompat::RECOVER;
         raw.set_features(features);
         raw
-    }))
+    })))
+}
+
+/// A log that the superblock does not name as one to replay; says whether it is replayed.
+fn unmarked(recovery: &Recovery, report: &mut Report<'_>) -> bool {
+    let found = format!("no replay is called for, but it holds {recovery}");
+    report.found(&JOURNAL_HAS_DATA, Finding::new(Place::default(), found, "the journal is replayed"))
 }
 
 /// A journal of which nothing can be brought in is emptied, if it is one. Where its superblock or inode is no use, or

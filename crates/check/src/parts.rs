@@ -128,7 +128,7 @@ pub(super) fn set_place(subject: &mut Subject, group: Group, part: Part, place: 
 }
 
 /// A copy of the group's descriptor that is right and whose places for `parts` are possible, and the
-/// group with the superblock that it belongs to.
+/// group that holds it.
 pub(super) fn backup_of(
     subject: &Subject,
     group: Group,
@@ -138,12 +138,8 @@ pub(super) fn backup_of(
     let size = usize::from(geometry.descriptor_size);
     let (index, at) =
         (group.0 / geometry.descriptors_per_block(), group.0 % geometry.descriptors_per_block());
-    let holders = (1..geometry.groups).map(Group).filter(|holder| geometry.backups.has_superblock(*holder));
-    // In meta groups the same backup is used for every group; it needs no superblock.
-    let meta = geometry.first_meta_bg.is_some_and(|first| index >= first);
-    let holders: Vec<_> = if meta { vec![Group(1)] } else { holders.take(BACKUPS_TRIED).collect() };
-    holders.into_iter().find_map(|holder| {
-        let block = subject.block(geometry.descriptor_block_copy(index, holder)).ok()?;
+    geometry.descriptor_copies(index).take(BACKUPS_TRIED).find_map(|(holder, place)| {
+        let block = subject.block(place).ok()?;
         let bytes = block.get(at as usize * size..)?.get(..size)?;
         let raw = RawGroupDescriptor::parse(bytes);
         let rest = bytes.get(64..).unwrap_or_default();

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use super::copies::Copies;
 use platfs_device::{Device, Error};
 
 /// Bytes of a piece in which changes are kept: the smallest block there is.
@@ -15,6 +17,26 @@ pub(super) fn staging(what: &'static str) -> impl Fn(io::Error) -> Error + Copy 
     move |source| Error::io(format!("staging {what}"), source)
 }
 
+fn too_much() -> io::Error {
+    io::Error::other("the repairs do not fit into the memory they may take")
+}
+
+/// Lays what a piece has over bytes that were read from `offset` on.
+fn lay_over(offset: u64, buffer: &mut [u8], piece: u64, bytes: &[u8]) {
+    let (start, end) = (piece * PIECE as u64, offset.saturating_add(buffer.len() as u64));
+    let (from, until) = (start.max(offset), (start + PIECE as u64).min(end));
+    let inside = |at: u64, base: u64| usize::try_from(at - base).unwrap_or(usize::MAX);
+    if let (Some(to), Some(from)) = (
+        buffer.get_mut(inside(from, offset)..inside(until, offset)),
+        bytes.get(inside(from, start)..inside(until, start)),
+    ) {
+        to.copy_from_slice(from);
+    }
+}
+
+/// Runs of copies that take as much memory as a piece.
+const RUNS_PER_PIECE: u64 = 16;
+
 /// The pieces that differ from the device.
 pub(super) type Pieces = BTreeMap<u64, Box<[u8; PIECE]>>;
 
@@ -22,6 +44,8 @@ pub(super) type Pieces = BTreeMap<u64, Box<[u8; PIECE]>>;
 pub struct Staged {
     pub(super) base: Arc<dyn Device>,
     pub(super) pieces: RwLock<Pieces>,
+    /// Pieces that become what others are on the device, where no piece of its own says otherwise.
+    pub(super) copies: RwLock<Copies>,
     /// Pieces of blocks that had no owner before; see [`Staged::note_fresh`].
     pub(super) fresh: RwLock<BTreeSet<u64>>,
     /// Pieces that say that all is well; see [`Staged::note_last`].
@@ -38,6 +62,7 @@ impl Staged {
         Staged {
             base,
             pieces: RwLock::default(),
+            copies: RwLock::default(),
             fresh: RwLock::default(),
             last: RwLock::default(),
             any: AtomicBool::new(false),
@@ -68,8 +93,61 @@ impl Staged {
     /// Offsets and new bytes of what was changed, rising; each inside one piece of 1,024 bytes.
     #[must_use]
     pub fn changes(&self) -> Vec<(u64, Box<[u8; PIECE]>)> {
+        let copies = self.copies.read().unwrap_or_else(PoisonError::into_inner);
         let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
-        pieces.iter().map(|(piece, bytes)| (piece * PIECE as u64, bytes.clone())).collect()
+        let mut all: BTreeMap<u64, Box<[u8; PIECE]>> = pieces.clone();
+        for (piece, from) in copies.iter().filter(|(piece, _)| !pieces.contains_key(piece)) {
+            // They could be read when they were staged.
+            all.insert(piece, self.piece_from_base(from).unwrap_or_else(|_| Box::new([0; PIECE])));
+        }
+        all.into_iter().map(|(piece, bytes)| (piece * PIECE as u64, bytes)).collect()
+    }
+
+    /// Stages a range as what another is now, both of whole pieces. No bytes are kept where both ranges are as on the
+    /// device.
+    ///
+    /// # Errors
+    /// As reads and writes.
+    pub(super) fn copy(&self, from: u64, to: u64, len: usize) -> io::Result<()> {
+        let mut bytes = vec![0; len];
+        self.read_at(from, &mut bytes)?;
+        let (first, target) = (from / PIECE as u64, to / PIECE as u64);
+        let count = (len / PIECE) as u64;
+        let mut copies = self.copies.write().unwrap_or_else(PoisonError::into_inner);
+        let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
+        let is_untouched = |start: u64| {
+            pieces.range(start..start + count).next().is_none()
+                && copies.within(start..start + count).next().is_none()
+        };
+        if !(is_untouched(first) && is_untouched(target)) {
+            drop((pieces, copies));
+            return self.write_at(to, &bytes);
+        }
+        if pieces.len() as u64 + copies.runs() as u64 / RUNS_PER_PIECE >= self.most {
+            return Err(too_much());
+        }
+        (0..count).for_each(|at| copies.insert(target + at, first + at));
+        self.any.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// A piece as it is before pieces of its own: a copy, or what the device has.
+    fn piece_below(&self, copies: &Copies, piece: u64) -> io::Result<Box<[u8; PIECE]>> {
+        self.piece_from_base(copies.source(piece).unwrap_or(piece))
+    }
+
+    /// Reads copies over what was read of the device.
+    fn read_copies(
+        &self,
+        copies: &Copies,
+        touched: Range<u64>,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<()> {
+        for (piece, from) in copies.within(touched) {
+            lay_over(offset, buffer, piece, &self.piece_from_base(from)?[..]);
+        }
+        Ok(())
     }
 
     pub(super) fn piece_from_base(&self, piece: u64) -> io::Result<Box<[u8; PIECE]>> {
@@ -93,23 +171,18 @@ impl Device for Staged {
         if self.is_unchanged() {
             return read;
         }
+        let copies = self.copies.read().unwrap_or_else(PoisonError::into_inner);
         let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
         let end = offset.saturating_add(buffer.len() as u64);
         let touched = offset / PIECE as u64..end.div_ceil(PIECE as u64);
-        if read.is_err() && pieces.range(touched.clone()).count() as u64 != touched.end - touched.start {
+        let changed = |piece: &u64| pieces.contains_key(piece) || copies.source(*piece).is_some();
+        if read.is_err() && !touched.clone().all(|piece| changed(&piece)) {
             // Only what changes cover wholly can do without the device.
             return read;
         }
+        self.read_copies(&copies, touched.clone(), offset, buffer)?;
         for (piece, bytes) in pieces.range(touched) {
-            let start = piece * PIECE as u64;
-            let (from, until) = (start.max(offset), (start + PIECE as u64).min(end));
-            let inside = |at: u64, base: u64| usize::try_from(at - base).unwrap_or(usize::MAX);
-            if let (Some(to), Some(from)) = (
-                buffer.get_mut(inside(from, offset)..inside(until, offset)),
-                bytes.get(inside(from, start)..inside(until, start)),
-            ) {
-                to.copy_from_slice(from);
-            }
+            lay_over(offset, buffer, *piece, &bytes[..]);
         }
         Ok(())
     }
@@ -117,15 +190,16 @@ impl Device for Staged {
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= self.size());
         let Some(end) = end else { return Err(io::ErrorKind::WriteZero.into()) };
+        let copies = self.copies.read().unwrap_or_else(PoisonError::into_inner);
         let mut pieces = self.pieces.write().unwrap_or_else(PoisonError::into_inner);
         for piece in offset / PIECE as u64..end.div_ceil(PIECE as u64) {
             if !pieces.contains_key(&piece) {
                 if pieces.len() as u64 >= self.most {
-                    return Err(io::Error::other("the repairs do not fit into the memory they may take"));
+                    return Err(too_much());
                 }
                 // What is written whole need not be readable: that may be why it is written.
                 let whole = offset <= piece * PIECE as u64 && (piece + 1) * PIECE as u64 <= end;
-                let bytes = if whole { Box::new([0; PIECE]) } else { self.piece_from_base(piece)? };
+                let bytes = if whole { Box::new([0; PIECE]) } else { self.piece_below(&copies, piece)? };
                 pieces.insert(piece, bytes);
             }
             let start = piece * PIECE as u64;
@@ -174,6 +248,45 @@ mod tests {
         assert!(seen.iter().all(|byte| *byte == 1));
         assert_eq!(staged.changes().iter().map(|(at, _)| *at).collect::<Vec<_>>(), [0, 1024, 2048, 9216]);
         assert!(staged.write_at(9999, &[0; 2]).is_err());
+    }
+
+    #[test]
+    fn copies_are_what_their_source_was() {
+        let base = Arc::new(MemoryDevice::new(1 << 20));
+        let bytes: Vec<u8> = (0..8192_u32).map(|at| (at / 1024 + 1) as u8).collect();
+        base.write_at(0, &bytes).unwrap();
+        let staged = Staged::new(Arc::clone(&base) as Arc<dyn Device>, 8192);
+        let read = |at: u64, len: usize| {
+            let mut seen = vec![0; len];
+            staged.read_at(at, &mut seen).unwrap();
+            seen
+        };
+        staged.copy(0, 65_536, 4096).unwrap();
+        assert!(!staged.is_unchanged());
+        // What becomes of the source later does not matter.
+        staged.write_at(1024, &[9; 1024]).unwrap();
+        assert_eq!(read(65_536, 4096), bytes[..4096]);
+        // A copy of what was changed is of the change; a change of a copy is one.
+        staged.copy(1024, 70_000 / 1024 * 1024, 1024).unwrap();
+        staged.write_at(65_536 + 2048 + 10, &[7; 4]).unwrap();
+        let expected: Vec<u8> = {
+            let mut piece = bytes[2048..3072].to_vec();
+            piece[10..14].fill(7);
+            piece
+        };
+        assert_eq!(read(65_536 + 2048, 1024), expected);
+        let before: Vec<Vec<u8>> = staged.changes().iter().map(|(at, _)| read(*at, 1024)).collect();
+        assert_eq!(before.len(), 6);
+        let mut reported = 0;
+        staged.each_change(|_| Ok(reported += 1)).unwrap();
+        assert_eq!(reported, 6);
+        let places: Vec<u64> = staged.changes().iter().map(|(at, _)| *at).collect();
+        staged.apply().unwrap();
+        for (at, wanted) in places.into_iter().zip(before) {
+            let mut seen = vec![0; 1024];
+            base.read_at(at, &mut seen).unwrap();
+            assert_eq!((seen, read(at, 1024)), (wanted.clone(), wanted));
+        }
     }
 
     #[test]

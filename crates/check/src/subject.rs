@@ -45,6 +45,8 @@ pub(super) struct Subject {
     pub(super) resize_wanted: bool,
     /// Whether something was repaired of which the backups of superblock and descriptors have a copy.
     pub(super) backups_follow: bool,
+    /// Whether the log holds changes that are to stay in it, which was reported.
+    pub(super) log_left: bool,
     /// What is to be written over the journal's superblock.
     pub(super) journal_wanted: Option<JournalWrite>,
     /// Files that were about to be cut: blocks behind their end go.
@@ -165,6 +167,18 @@ impl Subject {
             return Ok(());
         }
         self.device.write_at(self.geometry.byte_offset(block), bytes)
+    }
+
+    /// Stages the bytes of a block as those of another, as [`Subject::write`] does.
+    ///
+    /// # Errors
+    /// As there; a block that can't be read.
+    pub(super) fn copy(&self, from: Block, to: Block) -> io::Result<()> {
+        if !self.owners_known.load(Ordering::Relaxed) || self.is_contested(to) {
+            return self.write(to, &self.block(from)?);
+        }
+        let geometry = &self.geometry;
+        self.device.copy(geometry.byte_offset(from), geometry.byte_offset(to), self.block_len())
     }
 
     /// Whether a block has two owners, and is to stay so.

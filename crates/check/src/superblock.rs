@@ -138,7 +138,9 @@ fn at(device: &dyn Device, offset: u64) -> Result<RawSuperblock> {
 /// There is none, or it has features that are not known.
 pub(super) fn choose(device: &Arc<Staged>, options: &Options, report: &mut Report<'_>) -> Result<Chosen> {
     if let Some((block, size)) = options.superblock {
-        return asked_for(&**device, block, size);
+        let chosen = asked_for(&**device, block, size)?;
+        let repairs = renews(&**device, &chosen.raw, block, report);
+        return Ok(Chosen { left: !repairs, ..chosen });
     }
     let primary = platfs_device::read_superblock(&**device);
     let (why, primary) = match primary {
@@ -213,6 +215,25 @@ fn asked_for(device: &dyn Device, block: u64, size: Option<u32>) -> Result<Chose
         size = size.saturating_mul(2);
     }
     Err(last)
+}
+
+/// Reports a primary that can't be used, or is another than the superblock that the caller named says; says whether it
+/// is to be written.
+fn renews(device: &dyn Device, named: &RawSuperblock, block: u64, report: &mut Report<'_>) -> bool {
+    let primary = platfs_device::read_superblock(device);
+    let found = match primary.and_then(|raw| usable(&raw).map(|_| raw)) {
+        Ok(raw) if is_sealed(&raw) => {
+            let differing = merge(&mut { raw }, named);
+            if differing.is_empty() {
+                return true;
+            }
+            format!("it differs from the one at block {block}: {}", differing.join(", "))
+        }
+        Ok(_) => "its checksum is wrong".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let repair = format!("it is taken from the one at block {block}");
+    report.found(&kind::SUPERBLOCK_DAMAGED, Finding::new(Place::default(), found, repair))
 }
 
 /// Only the checksum is wrong. A backup shows whether a field that never changes is to blame.
@@ -325,30 +346,64 @@ fn merge(raw: &mut RawSuperblock, backup: &RawSuperblock) -> Vec<&'static str> {
 }
 
 /// Groups that usually have backups.
-const USUAL_GROUPS: [u32; 10] = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
+const USUAL_GROUPS: [u64; 10] = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
+/// Most blocks, or clusters, of a group: its count of free ones has 16 bits.
+const GROUP_MOST: u64 = 65_528;
+/// Most blocks of a cluster, as a power of two: clusters have at most 512 MiB.
+const CLUSTER_LOG2_MOST: u32 = 19;
 /// Bytes of a device that are searched throughout, from its start.
 const SEARCHED: u64 = 1 << 30;
 /// Bytes read at once in a search.
 const SEARCH_PIECE: usize = 1 << 20;
 
+/// How a volume may be divided.
+#[derive(Clone, Copy)]
+struct Division {
+    block_log2: u32,
+    blocks_per_group: u64,
+    first_block: u64,
+}
+
+impl Division {
+    /// As the primary says.
+    fn stated(raw: &RawSuperblock) -> Option<Self> {
+        let block_log2 = raw.s_log_block_size.get().checked_add(10).filter(|log2| *log2 <= 16)?;
+        let (blocks_per_group, first) = (raw.s_blocks_per_group.get(), raw.s_first_data_block.get());
+        Some(Division { block_log2, blocks_per_group: blocks_per_group.into(), first_block: first.into() })
+    }
+
+    /// As programs divide volumes: one block of bitmap for each group, for blocks of every size and clusters of every
+    /// size of such blocks.
+    fn usual() -> impl Iterator<Item = Self> {
+        let clusters = (0..=CLUSTER_LOG2_MOST).flat_map(|cluster| (10..=16).map(move |log2| (log2, cluster)));
+        clusters.map(|(block_log2, cluster)| Division {
+            block_log2,
+            blocks_per_group: (8 << block_log2).min(GROUP_MOST) << cluster,
+            first_block: u64::from(block_log2 == 10 && cluster == 0),
+        })
+    }
+
+    /// Byte offsets where backups may lie on a device of `size` bytes: at the groups that usually have one, and at the
+    /// last, which has one with `sparse_super2`.
+    fn backups(self, size: u64) -> impl Iterator<Item = u64> {
+        let blocks = (size >> self.block_log2).saturating_sub(self.first_block);
+        let last = blocks.saturating_sub(1).checked_div(self.blocks_per_group).unwrap_or(0);
+        let near = USUAL_GROUPS.into_iter().take_while(move |group| *group < last);
+        near.chain(std::iter::once(last)).filter_map(move |group| {
+            let block = self.blocks_per_group.checked_mul(group)?.checked_add(self.first_block)?;
+            block.checked_shl(self.block_log2).filter(|offset| offset >> self.block_log2 == block)
+        })
+    }
+}
+
 /// A backup that can be used, and its byte offset: where the primary says, at the usual places of
 /// every block size, then anywhere near the start.
 fn search(device: &dyn Device, primary: Option<&RawSuperblock>) -> Option<(u64, RawSuperblock)> {
-    let stated = primary.and_then(|raw| {
-        let log2 = raw.s_log_block_size.get().checked_add(10).filter(|log2| *log2 <= 16)?;
-        Some((log2, u64::from(raw.s_blocks_per_group.get()), u64::from(raw.s_first_data_block.get())))
-    });
-    let usual = (10..=16).map(|log2| (log2, 8 << log2, u64::from(log2 == 10)));
-    for (log2, per_group, first) in stated.into_iter().chain(usual) {
-        for group in USUAL_GROUPS {
-            let block = first + per_group * u64::from(group);
-            let found = block.checked_shl(log2).filter(|offset| offset >> log2 == block);
-            if let Some(backup) = found.and_then(|offset| backup_at(device, offset)) {
-                return Some(backup);
-            }
-        }
-    }
-    search_all(device)
+    let divisions = primary.and_then(Division::stated).into_iter().chain(Division::usual());
+    divisions
+        .flat_map(|division| division.backups(device.size()))
+        .find_map(|offset| backup_at(device, offset))
+        .or_else(|| search_all(device))
 }
 
 /// The superblock at an offset, if it is a backup that belongs there and can be used.

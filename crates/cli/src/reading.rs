@@ -42,14 +42,14 @@ impl OpenImage {
         let keys = &keys.read()?;
         warn_of_writer(image, console);
         let opened = match Self::open_to_mount(image, false, keys) {
-            Ok(opened) => opened,
-            Err(Failure::Failed(why)) => match Self::open_to_mount(image, true, keys) {
-                Ok(opened) if opened.volume.needs_recovery() => {
-                    console.warn(format!("{why}; what follows is without what its journal holds"));
-                    return Ok(opened);
+            Ok(opened) => match opened.volume.verify_descriptors() {
+                Ok(()) => opened,
+                Err(error) => {
+                    let why = Failure::about(&opened.name, explained(&error));
+                    return Self::open_damaged(image, keys, why, console);
                 }
-                _ => return Err(Failure::Failed(why)),
             },
+            Err(why @ Failure::Failed(_)) => return Self::open_damaged(image, keys, why, console),
             Err(failure) => return Err(failure),
         };
         if let Some(missing) = opened.volume.recovery().and_then(Recovery::missing) {
@@ -58,16 +58,45 @@ impl OpenImage {
         Ok(opened)
     }
 
+    /// Opens an image that can't be opened whole, for `why`, as far as it can be, and says what is missing.
+    fn open_damaged(
+        image: &OsStr,
+        keys: &[Key],
+        why: Failure,
+        console: &mut Console<'_>,
+    ) -> Result<Self, Failure> {
+        let ways = [
+            (true, false, "what follows is without what its journal holds"),
+            (false, true, "what follows is what is there of it"),
+            (true, true, "what follows is what is there of it, without what its journal holds"),
+        ];
+        for (noload, lenient, told) in ways {
+            let way = OpenOptions::new().keys(keys).noload(noload).lenient(lenient);
+            let Ok(opened) = Self::open_so(image, &way) else { continue };
+            let volume = &opened.volume;
+            if lenient || volume.needs_recovery() && volume.verify_descriptors().is_ok() {
+                if let Failure::Failed(why) = why {
+                    console.warn(format!("{why}; {told}"));
+                }
+                return Ok(opened);
+            }
+        }
+        Err(why)
+    }
+
     /// Opens an image for reading without a word about its state; with `noload` without what its journal
     /// holds.
     ///
     /// # Errors
     /// As [`OpenImage::open`]; a journal that can't be replayed.
     pub fn open_to_mount(image: &OsStr, noload: bool, keys: &[Key]) -> Result<Self, Failure> {
+        Self::open_so(image, &OpenOptions::new().noload(noload).keys(keys))
+    }
+
+    fn open_so(image: &OsStr, how: &OpenOptions) -> Result<Self, Failure> {
         let name = image::shown(image).to_string();
         let device = open_device(image)?;
-        let how = OpenOptions::new().noload(noload).keys(keys);
-        let volume = Volume::open(Arc::clone(&device), &how)
+        let volume = Volume::open(Arc::clone(&device), how)
             .map_err(|error| Failure::about(&name, no_superblock(&*device, &name, &error)))?;
         Ok(OpenImage { volume, name })
     }

@@ -1,7 +1,10 @@
 //! `plat check`: what it says, what it writes and when, exit codes, the way back, fsck's names.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
 mod plat;
+#[path = "checking/rescued.rs"]
+mod rescued;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

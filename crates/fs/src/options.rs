@@ -65,6 +65,7 @@ pub struct OpenOptions {
     pub(crate) ordering: WriteOrder,
     pub(crate) force: bool,
     pub(crate) noload: bool,
+    pub(crate) lenient: bool,
     pub(crate) data: DataMode,
     pub(crate) discard: bool,
     pub(crate) limits: bool,
@@ -90,6 +91,7 @@ impl Default for OpenOptions {
             ordering: WriteOrder::default(),
             force: false,
             noload: false,
+            lenient: false,
             data: DataMode::default(),
             discard: false,
             limits: true,
@@ -281,6 +283,14 @@ impl OpenOptions {
     #[must_use]
     pub fn noload(mut self, noload: bool) -> Self {
         self.noload = noload;
+        self
+    }
+
+    /// Reads what is there of a damaged volume: one whose device ends before it does, or with descriptors of groups whose
+    /// checksum is wrong, as Linux reads them. Such a volume can't be written.
+    #[must_use]
+    pub fn lenient(mut self, lenient: bool) -> Self {
+        self.lenient = lenient;
         self
     }
 

@@ -333,6 +333,25 @@ impl Geometry {
         self.meta_descriptor_in(Group(member))
     }
 
+    /// Where copies of descriptor block `index` lie beside the primary, with the group of each: those behind copies of the
+    /// superblock, or with `meta_bg` those in the second and the last group of the meta group.
+    pub fn descriptor_copies(&self, index: u32) -> impl Iterator<Item = (Group, Block)> + '_ {
+        // spec: gd
+        let per_block = self.descriptors_per_block();
+        let first = index.saturating_mul(per_block);
+        let meta = self.in_meta_group(index);
+        let last = if meta { first.saturating_add(per_block) } else { self.groups };
+        let groups = (if meta { first } else { 0 }.saturating_add(1)..last.min(self.groups)).map(Group);
+        let holds = move |group: &Group| match meta {
+            true => self.meta_descriptor_held_by(*group).is_some(),
+            false => self.backups.has_superblock(*group),
+        };
+        groups.filter(holds).map(move |group| {
+            let behind = || Block(self.superblock_block(group).0 + 1 + u64::from(index));
+            (group, if meta { self.meta_descriptor_in(group) } else { behind() })
+        })
+    }
+
     /// Descriptor block kept inside `group` under `meta_bg`: first block, or behind a superblock.
     fn meta_descriptor_in(&self, group: Group) -> Block {
         let has_super = u64::from(self.backups.has_superblock(group));

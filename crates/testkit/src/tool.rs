@@ -96,6 +96,14 @@ pub fn debugfs(image: &Path, request: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Has debugfs change `image`.
+///
+/// # Panics
+/// As [`command`] and [`run`].
+pub fn debugfs_write(image: &Path, request: &str) {
+    run(command("debugfs").args(["-w", "-R", request]).arg(image));
+}
+
 /// One line of `dumpe2fs -h`: the text after `field:`, or nothing when there is no such line.
 ///
 /// # Panics

@@ -64,9 +64,11 @@ pub(super) const LADDERS: &[Ladder] = &[
             connect links opening orphans quota space
             descriptors lost_found named paths resize
             directories fields log places protection superblock
-            bitmap contents danger facts parts voice
+            bitmap contents danger facts usual voice
+            parts
             apply issue policies subject
             crew kinds paged plausible staged
+            copies
         ",
         knots: &[],
         long_lists: 0,

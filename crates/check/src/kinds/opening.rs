@@ -110,7 +110,7 @@ kinds! {
     JOURNAL_HAS_DATA = "journal-has-data", Wrong, asks:
         "the journal's log is not empty, though the volume says that it is",
         "The mark needs_recovery is not set, but the journal's superblock says where a log begins. An old program may have repaired the volume without minding the journal.",
-        "The log is emptied, as Linux does at a mount: bringing in old blocks over newer ones would do more harm than to do without them.";
+        "The journal is replayed: what was written to it and not to its place would be lost otherwise, as Linux loses it at a mount. If an old program changed the volume since, the replay brings back older blocks; the rest of this check puts them in order.";
     JOURNAL_ERROR = "journal-error", Wrong, safe:
         "the journal notes an error",
         "Linux met an error while it wrote to the journal and gave it up; the number of the error stands in the journal's superblock. What was to be written then may be missing.",
@@ -170,7 +170,7 @@ kinds! {
     INODE_TABLE_OUTSIDE = "inode-table-outside", Damage, asks:
         "a descriptor says that an inode table lies where it can't",
         "Inode tables lie inside the volume, without flex_bg inside their group.",
-        "Its place is taken from a backup descriptor. Where no backup knows it, the group gets an empty table, and its files are lost.";
+        "Its place is taken from a backup descriptor, or is the usual one if a table is there. Where neither is known, the group gets an empty table, and its files are lost.";
     BLOCK_BITMAP_COLLIDES = "block-bitmap-collides", Wrong, safe:
         "a block bitmap lies in the place of another structure",
         "Every structure has its blocks for itself; one of the two places is wrong.",

@@ -150,7 +150,7 @@ impl Bench {
     fn of(format: Format, cache: Cache, dir: Inode) -> Self {
         // Nothing here takes space.
         let one_group = Format { geometry: Geometry { groups: 1, ..format.geometry }, ..format.clone() };
-        let space = Space::for_reading(&**cache.device(), &one_group).unwrap();
+        let space = Space::for_reading(&**cache.device(), &one_group, false).unwrap();
         let session = Session::new(&OpenOptions::new(), RawSuperblock::new_zeroed(), &format.geometry);
         Bench { format, cache, space, session, order: Order::default(), dir }
     }

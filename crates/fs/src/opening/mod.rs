@@ -31,7 +31,7 @@ use crate::volume::{Opened, Volume};
 use crate::zone::Zone;
 
 /// The superblock of a device and the facts of its format, checked.
-fn readable(device: &dyn Device) -> Result<(RawSuperblock, Format)> {
+fn readable(device: &dyn Device, lenient: bool) -> Result<(RawSuperblock, Format)> {
     let raw = read_superblock(device)?;
     refuse_unreadable(raw.features())?;
     let format = Format::from_superblock(&raw)?;
@@ -39,10 +39,13 @@ fn readable(device: &dyn Device) -> Result<(RawSuperblock, Format)> {
         return Err(Error::corrupt(Place::Superblock, "checksum is wrong"));
     }
     let (blocks, log2) = (format.geometry.blocks, format.geometry.block_size.log2());
-    if blocks > device.size() >> log2 {
+    if blocks > device.size() >> log2 && !lenient {
         return Err(Error::corrupt(
             Place::Superblock,
-            format!("the volume has {blocks} blocks, the device only {}", device.size() >> log2),
+            format!(
+                "the volume has {blocks} blocks, the device only {}: its end is cut off",
+                device.size() >> log2
+            ),
         ));
     }
     Ok((raw, format))
@@ -69,7 +72,7 @@ fn recovered(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Recovered
 /// What a crash left, if the volume was not closed cleanly. Lists of orphans are not kept in order
 /// either: those of other ways of writing go first.
 fn unclean(device: &Arc<dyn Device>, options: &OpenOptions) -> Result<Option<Marked>> {
-    let (raw, format) = readable(&**device)?;
+    let (raw, format) = readable(&**device, false)?;
     let state = raw.s_state.get();
     let has_orphans =
         raw.s_last_orphan.get() != 0 || raw.features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);
@@ -84,7 +87,7 @@ fn unclean(device: &Arc<dyn Device>, options: &OpenOptions) -> Result<Option<Mar
 
 /// A device whose journal was replayed, if it has to be.
 fn replayed(device: Arc<dyn Device>, options: &OpenOptions) -> Result<(Arc<dyn Device>, Option<Recovery>)> {
-    let (raw, mut format) = readable(&*device)?;
+    let (raw, mut format) = readable(&*device, options.lenient)?;
     if options.noload || !journal::is_pending(&raw) {
         return Ok((device, None));
     }
@@ -110,9 +113,9 @@ fn zoned(
     cache: &Cache,
     raw: &RawSuperblock,
     format: &mut Format,
-    write: bool,
+    (write, lenient): (bool, bool),
 ) -> Result<Space> {
-    let space = Space::for_reading(device, format)?;
+    let space = Space::for_reading(device, format, lenient)?;
     let descriptor = |group| space.descriptors().get(group);
     format.zone = Zone::of(&format.geometry, raw, descriptor, write)?;
     if write {
@@ -176,8 +179,11 @@ impl Volume {
         if options.write && !options.keys.is_empty() {
             return Err(Error::Invalid("keys are for reading: encrypted files are not written".into()));
         }
+        if options.write && options.lenient {
+            return Err(Error::Invalid("a damaged volume is read as it is, or written, not both".into()));
+        }
         let Recovered { device, recovery, unclean } = recovered(device, options)?;
-        let (mut raw, mut format) = readable(&*device)?;
+        let (mut raw, mut format) = readable(&*device, options.lenient)?;
         format.keys = Keyring::new(&options.keys, raw.s_uuid);
         if options.replaying {
             // Its log is in place.
@@ -195,10 +201,10 @@ impl Volume {
             let is_seen_to = options.force || unclean.is_some();
             refuse_unwritable(&raw, &*device, &format, &options.clone().force(is_seen_to))?;
             mark::remove(&mut raw);
-            let space = zoned(&*device, &cache, &raw, &mut format, true)?;
+            let space = zoned(&*device, &cache, &raw, &mut format, (true, false))?;
             writable(space, &cache, &format, &mut raw, options)?
         } else {
-            zoned(&*device, &cache, &raw, &mut format, false)?
+            zoned(&*device, &cache, &raw, &mut format, (false, options.lenient))?
         };
         let order = order(choice, &cache, &raw, &format, options)?;
         let session = Session::new(options, raw, &format.geometry);

@@ -27,6 +27,8 @@ pub struct Descriptors {
     format: Format,
     size: usize,
     table: Vec<u8>,
+    /// Whether those are believed whose checksum is wrong, and those that can't be read are none.
+    lenient: bool,
     /// Where the structures of all groups lie; they never move while the volume is open.
     structures: OnceLock<Vec<ClusterRun>>,
 }
@@ -39,11 +41,11 @@ pub(crate) struct Sums {
 }
 
 impl Descriptors {
-    /// Reads the primary descriptor blocks.
+    /// Reads the primary descriptor blocks. With `lenient` what can't be read is zeros, and checksums don't count.
     ///
     /// # Errors
     /// The device's failure, or descriptor blocks that lie outside the volume.
-    pub fn load(device: &dyn Device, format: &Format) -> Result<Self> {
+    pub fn load(device: &dyn Device, format: &Format, lenient: bool) -> Result<Self> {
         let geometry = &format.geometry;
         let size = usize::from(geometry.descriptor_size);
         let block_len = geometry.block_size.bytes_usize();
@@ -66,14 +68,19 @@ impl Descriptors {
                     format!("descriptor block {index} would lie at block {block}, outside the volume"),
                 ));
             }
-            device
-                .read_at(geometry.byte_offset(block), &mut buffer)
-                .map_err(|source| Error::io(format!("reading group descriptors (block {block})"), source))?;
+            match device.read_at(geometry.byte_offset(block), &mut buffer) {
+                // Blocks behind the end of the device ask for no memory.
+                Err(_) if lenient && geometry.byte_offset(block) >= device.size() => break,
+                Err(_) if lenient => buffer.fill(0),
+                read => read.map_err(|source| {
+                    Error::io(format!("reading group descriptors (block {block})"), source)
+                })?,
+            }
             table.extend_from_slice(&buffer);
         }
         table.truncate(geometry.groups as usize * size);
         let format = format.without_zone();
-        Ok(Descriptors { format, size, table, structures: OnceLock::new() })
+        Ok(Descriptors { format, size, table, lenient, structures: OnceLock::new() })
     }
 
     /// What is free of the whole volume by what its groups say: the truth of which the superblock has a copy.
@@ -123,7 +130,8 @@ impl Descriptors {
             return Err(Error::corrupt(Place::Descriptor(group), "the group lies behind the last"));
         }
         let raw = RawGroupDescriptor::parse(bytes);
-        if !self.format.sealer.descriptor_is_right(group, &raw, bytes.get(64..).unwrap_or_default()) {
+        let rest = bytes.get(64..).unwrap_or_default();
+        if !self.lenient && !self.format.sealer.descriptor_is_right(group, &raw, rest) {
             return Err(Error::corrupt(Place::Descriptor(group), "checksum is wrong"));
         }
         let geometry = &self.format.geometry;
@@ -139,6 +147,14 @@ impl Descriptors {
                 format!("{what} at block {start} lies outside the volume"),
             )),
         }
+    }
+
+    /// Looks at every descriptor as [`Descriptors::get`] does.
+    ///
+    /// # Errors
+    /// The first that is broken.
+    pub(crate) fn verify(&self) -> Result<()> {
+        (0..self.format.geometry.groups).map(Group).try_for_each(|group| self.get(group).map(|_| ()))
     }
 
     /// Replaces a descriptor, sealed, here only.
@@ -180,6 +196,7 @@ impl Descriptors {
             format: format.without_zone(),
             size: self.size,
             table,
+            lenient: self.lenient,
             structures: OnceLock::new(),
         };
         for (group, raw) in changed {

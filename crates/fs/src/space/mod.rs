@@ -107,8 +107,8 @@ impl Space {
     ///
     /// # Errors
     /// As [`Descriptors::load`].
-    pub fn for_reading(device: &dyn Device, format: &Format) -> Result<Self> {
-        let descriptors = RwLock::new(Descriptors::load(device, format)?);
+    pub fn for_reading(device: &dyn Device, format: &Format, lenient: bool) -> Result<Self> {
+        let descriptors = RwLock::new(Descriptors::load(device, format, lenient)?);
         let geometry = format.geometry;
         let (tables, numbers) = (Tables::new(geometry.groups), Arc::clone(&format.numbers));
         Ok(Space { geometry, descriptors, tables, numbers, writing: None })

@@ -47,7 +47,7 @@ pub(crate) fn reseal(device: &dyn Device, format: &Format) -> Result<Marked> {
         return Err(Error::Unsupported(problem.into()));
     }
     let marked = Marked { clusters: Bits::new(clusters), inodes: Bits::new(inodes), free: (0, 0) };
-    let descriptors = Descriptors::load(device, format)?;
+    let descriptors = Descriptors::load(device, format, false)?;
     let mut resealing = Resealing { device, format, descriptors, marked };
     for group in (0..geometry.groups).map(Group) {
         resealing.group(group)?;

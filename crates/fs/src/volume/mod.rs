@@ -136,6 +136,15 @@ impl Volume {
         self.format.has_incompat(Incompat::RECOVER)
     }
 
+    /// Looks at the descriptors of all groups: files of a group with a broken one can't be read, but for
+    /// [`OpenOptions::lenient`](crate::OpenOptions::lenient).
+    ///
+    /// # Errors
+    /// The first that is broken.
+    pub fn verify_descriptors(&self) -> Result<()> {
+        self.space.descriptors().verify()
+    }
+
     /// Whether changes go through a journal.
     #[must_use]
     pub fn uses_journal(&self) -> bool {

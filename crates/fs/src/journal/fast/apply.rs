@@ -27,7 +27,7 @@ pub(super) fn apply(mut wanted: Wanted, device: &Arc<Overlay>) -> Result<()> {
     {
         // What engines will take must be free of what the records take.
         let volume = Volume::open(Arc::clone(&device), &OpenOptions::replaying(false))?;
-        let mut descriptors = Descriptors::load(&*device, &volume.format)?;
+        let mut descriptors = Descriptors::load(&*device, &volume.format, false)?;
         rebook(&volume.cache, &mut descriptors, bookings)?;
     }
     let volume = Volume::open(device, &OpenOptions::replaying(true))?;

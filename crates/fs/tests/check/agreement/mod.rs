@@ -4,6 +4,7 @@
 //! prints everything; `cargo test --release -p platfs --test check agreement -- --ignored --nocapture`
 //! looks at 10,000 (or `PLATFS_STEPS`) from number `PLATFS_SEED` on, and prints a table of differences.
 
+mod beside;
 mod cut;
 mod mutate;
 mod part;

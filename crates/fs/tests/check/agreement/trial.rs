@@ -58,12 +58,12 @@ impl Finding {
 
 /// A base with all that is known of it.
 pub(super) struct Ready {
-    device: Arc<MemoryDevice>,
+    pub(super) device: Arc<MemoryDevice>,
     format: Format,
-    inventory: Arc<Inventory>,
+    pub(super) inventory: Arc<Inventory>,
     contents: HashMap<InodeNumber, u64>,
     empty: HashSet<InodeNumber>,
-    file: PathBuf,
+    pub(super) file: PathBuf,
 }
 
 /// Where one thread works.
@@ -252,7 +252,7 @@ impl Ready {
 }
 
 /// A hash of the contents of a file or symbolic link.
-fn contents_of(volume: &Volume, inode: InodeNumber) -> platfs::Result<u64> {
+pub(super) fn contents_of(volume: &Volume, inode: InodeNumber) -> platfs::Result<u64> {
     let facts = volume.metadata(inode)?;
     let mut hasher = DefaultHasher::new();
     if facts.file_type == platfs::ondisk::inode::FileType::Symlink {
