@@ -97,7 +97,6 @@ impl Setup {
             hash_version: self.version,
             unsigned_hash: self.unsigned,
             zone: crate::zone::Zone::default(),
-            is_hurd: false,
             keys: crate::keys::Keyring::default(),
             numbers: Arc::default(),
         }
