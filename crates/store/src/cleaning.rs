@@ -71,15 +71,13 @@ pub fn clean(store: &Arc<Store>, grace: Duration, dry: bool) -> Result<Cleaned> 
     let census = Census::take(store, true)?;
     let sweep = Sweep::of(store, &census, &old, (now, grace))?;
     census.write_down(store)?;
-    let asked = store.counts().writes;
     let remove = |key: &String, (): &mut ()| {
         running.is_good()?;
         store.objects().remove(key)
     };
     together(&sweep.due, store.at_once(REQUESTS), remove)?;
-    let is_late = store.counts().writes > asked + sweep.due.len() as u64;
     condemn(store, &sweep.waiting, version)?;
-    running.end(is_late)?;
+    running.end()?;
     Ok(sweep.cleaned)
 }
 

@@ -62,9 +62,18 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Takes one for the volume of that name. What stands there is known before, so that nobody who finds the lease void
-    /// can be passed by.
+    /// Takes one for the volume of that name; waits for the last requests of a clean-up that has ended. What stands at that
+    /// name is known before, so that nobody who finds the lease void can be passed by.
     pub(crate) fn take(store: &Arc<Store>, name: &str) -> Result<Self> {
+        loop {
+            match Self::tried(store, name) {
+                Err(Error::Busy { after, .. }) if store.at_once(2) > 1 => std::thread::sleep(after),
+                done => return done,
+            }
+        }
+    }
+
+    fn tried(store: &Arc<Store>, name: &str) -> Result<Self> {
         let key = format!("{LEASES}{}", hex(&crate::random::bytes::<16>()));
         let mark = format!("{}{FOR}{name} ({})", hex(&crate::random::bytes::<16>()), holder::mark());
         store.objects().create(&key, mark.as_bytes())?;
@@ -72,14 +81,20 @@ impl Lease {
         if let Some((text, version)) = running(store)?
             && !is_over(&text)
         {
-            let refused =
-                || Err(Error::Refused("`store gc` is under way: try again when it has ended".into()));
-            let Some(mark) = store.objects().head(RUNNING)? else { return refused() };
-            if !is_void(store, (&mark, &text), now(store)?) {
-                return refused();
-            }
-            if !text.starts_with(ENDED) {
-                store.objects().replace(RUNNING, &ended(ENDED), &version)?;
+            let refused = || Error::Refused("`store gc` is under way: try again when it has ended".into());
+            let mark = store.objects().head(RUNNING)?.ok_or_else(refused)?;
+            let now = now(store)?;
+            let is_void = is_void(store, (&mark, &text), now);
+            match text.starts_with(ENDED) {
+                true if is_void => {}
+                true => {
+                    let age = now.duration_since(mark.modified).unwrap_or_default();
+                    let after = store.objects().lingers().saturating_sub(age).max(Duration::from_secs(1));
+                    let why = "requests of the last `store gc` may still be under way".into();
+                    return Err(Error::Busy { why, after });
+                }
+                false if is_void => drop(store.objects().replace(RUNNING, &ended(ENDED), &version)?),
+                false => return Err(refused()),
             }
         }
         lease.condemned = condemned(store)?.0;
@@ -197,20 +212,25 @@ pub(crate) struct Running {
     /// Steps that relied on it, and when it was last looked at.
     steps: AtomicU64,
     looked: Mutex<SystemTime>,
+    /// Requests of the one before may still be under way.
+    is_late: bool,
     ended: bool,
 }
 
 impl Running {
     pub(crate) fn begin(store: &Arc<Store>, now: SystemTime) -> Result<Self> {
+        let mut is_late = false;
         let version = match running(store)? {
             None => store.objects().create(RUNNING, &own()),
             Some((text, version)) => {
                 let mark = store.objects().head(RUNNING)?;
-                if !is_over(&text) && !mark.is_some_and(|mark| is_void(store, (&mark, &text), now)) {
+                let is_void = mark.is_some_and(|mark| is_void(store, (&mark, &text), now));
+                if !text.starts_with(ENDED) && !is_void {
                     let why =
                         "another clean-up is under way, or was lost on another host less than a day ago";
                     return Err(Error::Refused(why.into()));
                 }
+                is_late = !is_over(&text) && !is_void;
                 store.objects().replace(RUNNING, &own(), &version)
             }
         };
@@ -225,6 +245,7 @@ impl Running {
             begun: (Instant::now(), wall),
             steps: AtomicU64::new(0),
             looked: Mutex::new(wall),
+            is_late,
             ended: false,
         })
     }
@@ -249,20 +270,26 @@ impl Running {
         Ok(())
     }
 
-    /// Ends it. `late` says that a removal may still be under way: of several tries of it an earlier one.
-    pub(crate) fn end(mut self, late: bool) -> Result<()> {
+    /// Ends it.
+    pub(crate) fn end(mut self) -> Result<()> {
         self.ended = true;
-        let word = if late { ENDED_LATE } else { ENDED };
-        self.store.objects().replace(RUNNING, &ended(word), &self.version).map(drop)
+        self.store.objects().replace(RUNNING, &ended(self.word()), &self.version).map(drop)
+    }
+
+    /// How it ends. A removal may be carried out once more after it was answered: something between asked twice.
+    fn word(&self) -> &'static str {
+        match self.is_late || self.steps.load(Ordering::Relaxed) > 0 {
+            true => ENDED_LATE,
+            false => ENDED,
+        }
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         if !self.ended {
-            let word = if self.steps.load(Ordering::Relaxed) == 0 { ENDED } else { ENDED_LATE };
             // It is void after a day in any case.
-            let _ = self.store.objects().replace(RUNNING, &ended(word), &self.version);
+            let _ = self.store.objects().replace(RUNNING, &ended(self.word()), &self.version);
         }
     }
 }

@@ -11,7 +11,7 @@ use std::{env, fs, thread};
 
 use platfs::device::Device;
 use platfs_store::objects::Patience;
-use platfs_store::{Address, Error, Store, Stored, Volume, ready};
+use platfs_store::{Address, Error, Push, Store, Stored, Volume, push, ready};
 use rustix::process::Signal;
 use testkit::fsck::assert_clean;
 use testkit::tool;
@@ -314,4 +314,96 @@ fn a_root_behind_a_slow_line_is_read_with_few_requests_in_a_row() {
     assert!(ls.0 <= 20, "{}", ls.0);
     assert!(tar.0 * 4 <= tar.1, "{} {}", tar.0, tar.1);
     assert!(again.1 <= 1 && again.2 == tar.2, "{}: the manifest is asked for, and nothing else", again.1);
+}
+
+/// Writes a volume, again and again what it was once, and closes it: what it holds then.
+fn rewritten(url: &str, name: &str, stop: &AtomicBool) -> Vec<u8> {
+    let (store, mut round) = (open(url), 0_u64);
+    loop {
+        let volume = Volume::open(&store, name, "round", false).unwrap();
+        for step in 0..6 {
+            let block = [(round + step) as u8 % 3; 4096];
+            volume.write_at((step % 3) << 20, &block).unwrap();
+            volume.flush().unwrap();
+            if step % 2 == 0 {
+                volume.shorten().unwrap();
+            }
+        }
+        let mut bytes = vec![0; usize::try_from(volume.size()).unwrap()];
+        volume.read_at(0, &mut bytes).unwrap();
+        volume.close().unwrap();
+        round += 1;
+        if stop.load(Ordering::Relaxed) {
+            return bytes;
+        }
+    }
+}
+
+/// Pushes two images in turn under one name, and forks from hand to hand.
+fn pushed_and_forked(url: &str, images: &[platfs::device::MemoryDevice; 2], stop: &AtomicBool) {
+    let store = open(url);
+    let force = Push { force: true, ..Push::default() };
+    for round in 0.. {
+        // A clean-up that is under way refuses a push.
+        let _ = push(&store, &images[round % 2], "pushed", &force);
+        for pair in ["one", "hop", "step", "jump"].windows(2) {
+            if platfs_store::fork(&store, pair[0], pair[1]).is_ok() && pair[0] != "one" {
+                platfs_store::remove(&store, pair[0]).unwrap();
+            }
+        }
+        let _ = platfs_store::remove(&store, "jump");
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+}
+
+/// `PLATFS_ROUNDS=200` is the long run.
+#[test]
+fn clean_ups_and_compactions_beside_writers_lose_nothing() {
+    let test = "clean_ups_and_compactions_beside_writers_lose_nothing";
+    let Some(url) = store(test) else { return };
+    let images = [1_u8, 2].map(|seed| {
+        let image = platfs::device::MemoryDevice::new(4 << 20);
+        (0..8).for_each(|at| image.write_at(at << 19, &[seed + at as u8; 100_000]).unwrap());
+        image
+    });
+    for name in ["one", "two", "packed"] {
+        push(&open(&url), &images[0], name, &Push::default()).unwrap();
+    }
+    let (mut removed, mut cleaned) = (0, 0);
+    for round in 0..number("PLATFS_ROUNDS", 3) {
+        let stop = AtomicBool::new(false);
+        let written: Vec<Vec<u8>> = thread::scope(|scope| {
+            let writers = ["one", "two"].map(|name| scope.spawn(|| rewritten(&url, name, &stop)));
+            scope.spawn(|| pushed_and_forked(&url, &images, &stop));
+            let packed = scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    rewritten(&url, "packed", &AtomicBool::new(true));
+                    platfs_store::compact(&open(&url), "packed", "round", 100).unwrap();
+                }
+            });
+            for _ in 0..3 {
+                // Times of a store are in seconds.
+                thread::sleep(Duration::from_millis(1100));
+                match platfs_store::clean(&open(&url), Duration::ZERO, false) {
+                    Ok(done) => (removed, cleaned) = (removed + done.removed, cleaned + 1),
+                    Err(error) => assert!(matches!(error, Error::Refused(_)), "round {round}: {error}"),
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            packed.join().unwrap();
+            writers.map(|writer| writer.join().unwrap()).into()
+        });
+        let mut findings = Vec::new();
+        platfs_store::verify(&open(&url), &mut |finding| findings.push(finding)).unwrap();
+        assert!(findings.is_empty(), "round {round}: {findings:?}");
+        for (name, wanted) in ["one", "two"].into_iter().zip(written) {
+            let mut bytes = vec![0; wanted.len()];
+            Stored::open(&open(&url), name).unwrap().read_at(0, &mut bytes).unwrap();
+            assert!(bytes == wanted, "round {round}: {name}");
+        }
+    }
+    println!("{cleaned} clean-ups removed {removed} objects");
+    assert!(removed > 0);
 }

@@ -191,6 +191,10 @@ impl Objects for Memory {
             Ok(())
         })
     }
+
+    fn lingers(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 fn listed(key: &str, kept: &Kept) -> Listed {

@@ -1,6 +1,7 @@
 //! A store in memory that asks a test before each request what becomes of it.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use platfs_store::objects::{Listed, Memory, Object, Objects, Version};
 use platfs_store::{Error, Result};
@@ -28,6 +29,8 @@ type Decides = Box<dyn Fn(&str, &str) -> Fate + Send + Sync>;
 pub struct Hooked {
     pub inner: Arc<Memory>,
     pub late: Arc<Mutex<Vec<Late>>>,
+    /// How long requests may take effect after they were answered.
+    pub lingers: Duration,
     fate: Decides,
 }
 
@@ -37,7 +40,12 @@ fn killed() -> Error {
 
 impl Hooked {
     pub fn new(inner: &Arc<Memory>, fate: impl Fn(&str, &str) -> Fate + Send + Sync + 'static) -> Self {
-        Hooked { inner: Arc::clone(inner), late: Arc::default(), fate: Box::new(fate) }
+        Hooked {
+            inner: Arc::clone(inner),
+            late: Arc::default(),
+            lingers: Duration::ZERO,
+            fate: Box::new(fate),
+        }
     }
 
     fn read<T>(&self, what: &str, key: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -107,5 +115,9 @@ impl Objects for Hooked {
     fn remove(&self, key: &str) -> Result<()> {
         let own = key.to_owned();
         self.write(("remove", key), move |inner| inner.remove(&own))
+    }
+
+    fn lingers(&self) -> Duration {
+        self.lingers
     }
 }

@@ -84,6 +84,7 @@ impl World {
         };
         let mut hooked = Hooked::new(&self.objects, fate);
         hooked.late = Arc::clone(&self.late);
+        hooked.lingers = Duration::from_secs(120);
         let patience = Patience { limit: Duration::from_secs(20), ..Patience::simulated() };
         Arc::new(Store::new(Arc::new(hooked), patience, None).one_at_a_time())
     }
