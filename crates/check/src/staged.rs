@@ -166,6 +166,16 @@ impl Device for Staged {
         self.base.size()
     }
 
+    fn data_from(&self, offset: u64) -> u64 {
+        let base = self.base.data_from(offset);
+        if self.is_unchanged() {
+            return base;
+        }
+        let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
+        let staged = pieces.range(offset / PIECE as u64..).next().map(|(piece, _)| piece * PIECE as u64);
+        staged.map_or(base, |staged| base.min(staged.max(offset)))
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let read = self.base.read_at(offset, buffer);
         if self.is_unchanged() {

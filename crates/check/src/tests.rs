@@ -1,6 +1,7 @@
 //! A check of volumes that our own plan made: silent, and repairs of what was planted.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use platfs::mkfs::{FsType, Options as MkfsOptions, Plan};
@@ -34,8 +35,6 @@ fn an_empty_volume_is_sound() {
 /// Nothing is written to a block whose owners are not known, nor to one that two own and are to.
 #[test]
 fn blocks_are_written_once_their_owners_are_known() {
-    use std::sync::atomic::Ordering;
-
     let staged = Arc::new(Staged::new(empty_volume(), 1 << 20));
     let mut ears = Ears::default();
     let subject =
@@ -52,4 +51,48 @@ fn blocks_are_written_once_their_owners_are_known() {
     subject.contested.lock().unwrap().clear();
     subject.write(place, &bytes).unwrap();
     assert_eq!(subject.block(place).unwrap(), bytes);
+}
+
+/// Counts what is read, and knows where it holds nothing.
+struct Sparse(MemoryDevice, AtomicU64);
+
+impl Device for Sparse {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+        self.1.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        self.0.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        self.0.write_at(offset, data)
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+
+    fn data_from(&self, offset: u64) -> u64 {
+        let mut page = [0; 4096];
+        let mut at = offset;
+        while at + 4096 <= self.size() && self.0.read_at(at, &mut page).is_ok() && page == [0; 4096] {
+            at += 4096;
+        }
+        at
+    }
+}
+
+/// Tables of volumes without flags of groups are read to their ends, but for what storage knows as empty.
+#[test]
+fn holes_of_inode_tables_are_not_read() {
+    let device = MemoryDevice::new(1 << 30);
+    Plan::new(&MkfsOptions::new(FsType::Ext3), 1 << 30).unwrap().write(&device).unwrap();
+    let device = Arc::new(Sparse(device, AtomicU64::new(0)));
+    let mut ears = Ears::default();
+    check(Arc::clone(&device) as Arc<dyn Device>, &Options::default(), &mut ears).unwrap();
+    assert_eq!(ears.0, []);
+    // 65,536 inodes of 256 bytes.
+    assert!(device.1.load(Ordering::Relaxed) < 4 << 20, "{:?} bytes", device.1);
 }

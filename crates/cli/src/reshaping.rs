@@ -13,9 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use platfs::device::Device;
-use platfs::ondisk::superblock::{STATE_ERROR, STATE_VALID};
+use platfs::ondisk::features::Incompat;
+use platfs::ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
+use platfs::{OpenOptions, Volume};
 use platfs_reshape::draft::{Change, Limits};
 
+use crate::check::before::{self, When};
 use crate::check::{memory, stop, undo};
 use crate::console::{Console, Failure};
 use crate::door;
@@ -71,8 +74,32 @@ impl Held {
         console: &mut Console<'_>,
     ) -> Result<Self, Failure> {
         let held = Held { name, device, beside };
-        held.take_back(console)?;
+        held.begin(console)?;
         Ok(held)
+    }
+
+    /// Takes back a change that was cut off, and brings a journal that waits to its end.
+    fn begin(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        self.take_back(console)?;
+        self.replay(console)
+    }
+
+    /// Replays the journal of a volume that is sound with it, as a mount does.
+    fn replay(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        let waits = |raw: &RawSuperblock| {
+            raw.features().incompat.contains(Incompat::RECOVER) && raw.s_journal_inum.get() != 0
+        };
+        if !platfs::read_superblock(&*self.device).is_ok_and(|raw| waits(&raw)) {
+            return Ok(());
+        }
+        let failed = |what: &dyn std::fmt::Display| Failure::about(&self.name, what);
+        before::sound(When::Always, &self.device, &self.name, now()).map_err(|why| failed(&why))?;
+        let _busy = stop::busy();
+        let options = OpenOptions::new().write(true).now(now());
+        let volume = Volume::open(Arc::clone(&self.device), &options);
+        volume.and_then(Volume::close).map_err(|error| failed(&error))?;
+        console.warn(format!("{}: its journal was replayed", self.name));
+        Ok(())
     }
 
     /// The image.

@@ -232,6 +232,24 @@ fn an_image_is_converted_and_back() {
     }
 }
 
+/// An empty file has a form too, and no form may be left that the volume has no feature for.
+#[test]
+fn empty_files_are_converted_too() {
+    if !have("empty_files_are_converted_too") {
+        return;
+    }
+    let scratch = Scratch::new("convert-empty");
+    let (tree, image) = (scratch.join("tree"), scratch.join("image"));
+    fs::create_dir_all(tree.join("directory")).unwrap();
+    fs::write(tree.join("directory/empty"), "").unwrap();
+    let options = ["-q", "-F", "-t", "ext4", "-O", "^64bit,^has_journal", "-d"];
+    tool::run(tool::command("mke2fs").args(options).arg(&tree).arg(&image).arg("8M"));
+    succeed(plat(&["convert", "--to", "ext2", "--all"]).arg(&image));
+    let features = tool::dumpe2fs_field(&image, "Filesystem features").unwrap();
+    assert!(!features.contains("extent"), "{features}");
+    assert_clean(&image);
+}
+
 /// Files of a mount are converted while it is used; what clusters can't be is named.
 #[test]
 fn files_of_a_mount_are_converted() {

@@ -232,6 +232,8 @@ fn layout_options() {
             ("600M", "-E quotatype=usrquota:prjquota -O quota"),
             ("600M", "-E encoding=utf8,encoding_flags=strict"),
             ("600M", "-E orphan_file_size=64 -O orphan_file"),
+            ("600M", "-E desc_size=128"),
+            ("600M", "-E desc_size=1024 -b 1024"),
             ("600M", "-J size=8"),
             ("600M", "-J size=8,location=20000 -t ext4"),
             ("600M", "-t ext2 -j"),
@@ -342,6 +344,20 @@ fn a_journal_device_is_what_mke2fs_makes() {
     }
 }
 
+/// Newer than the mke2fs that the others are compared with.
+#[test]
+fn the_root_directory_gets_a_label() {
+    if !tool::have_tools("the_root_directory_gets_a_label", &["debugfs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new("mkfs-label");
+    make(scratch.path(), "16M", "-E root_selinux=system_u:object_r:root_t:s0");
+    let image = scratch.join("image");
+    fsck::assert_clean(&image);
+    let said = tool::debugfs(&image, "ea_get / security.selinux");
+    assert!(said.contains("system_u:object_r:root_t:s0"), "{said}");
+}
+
 #[test]
 fn wrong_options_are_reported_in_one_line_and_leave_nothing() {
     let scratch = Scratch::new("wrong");
@@ -359,6 +375,9 @@ fn wrong_options_are_reported_in_one_line_and_leave_nothing() {
         ("-L 12345678901234567", 2, "label"),
         ("-E resize=1", 2, "resize limit of 1 "),
         ("-E mmp_update_interval=301", 2, "300 seconds"),
+        ("-E desc_size=96", 2, "no power of two"),
+        ("-E desc_size=64 -O ^64bit", 2, "needs -O 64bit"),
+        ("-I 128 -E root_selinux=system_u:object_r:root_t:s0", 2, "-I"),
         ("-J size=1", 2, "journal of 256 blocks"),
         ("-O meta_bg", 2, "exclude each other"),
         ("-O ^extent", 2, "64bit needs"),

@@ -318,3 +318,50 @@ fn counts_are_right_after_many_writers_met_their_limit() {
     assert!(number(&record(root, &["--user", &USER.to_string()]), "bytes") <= (16 << 20) + (1 << 20));
     end(&image, mounted);
 }
+
+/// Limits from before the feature `quota`: the file of a volume that counts is put into one that does not.
+#[test]
+fn limits_of_ordinary_quota_files_are_taken_over() {
+    let test = "limits_of_ordinary_quota_files_are_taken_over";
+    if !tool::have_tools(test, &["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let make = |name: &str, features: &str| {
+        let image = scratch.join(name);
+        let mut command = tool::command("mke2fs");
+        tool::run(command.args(["-q", "-F", "-t", "ext4", "-O", features]).arg(&image).arg("16M"));
+        image
+    };
+    let first = make("first", "quota");
+    quota(&first, &["--user", "1000", "--block-hard", "2M", "--inode-soft", "7"]);
+    quota(&first, &["--user", "4294967294", "--block-hard", "5M"]);
+    let file = scratch.join("aquota.user");
+    let dump = format!("dump <3> {}", file.display());
+    tool::run(tool::command("debugfs").args(["-R", &dump]).arg(&first));
+    let ways: [&[&str]; 3] =
+        [&["quota", "--on", "user"], &["tune", "-O", "quota"], &["tune", "-Q", "usrquota"]];
+    for way in ways {
+        let image = make("second", "^quota");
+        succeed(plat(&["put"]).arg(&image).arg(&file).arg("/"));
+        succeed(plat(way).arg(&image));
+        let record = |user: &str| record(&image, &["--user", user]);
+        let known = record("1000");
+        assert_eq!((number(&known, "hard_bytes"), number(&known, "soft_inodes")), (2 << 20, 7), "{way:?}");
+        assert_eq!(number(&record("4294967294"), "hard_bytes"), 5 << 20, "{way:?}");
+        assert!(number(&record("0"), "inodes") > 1, "{way:?}: what is in use is counted");
+        fsck::assert_clean(&image);
+    }
+    // A file that is none is not dropped in silence.
+    fs::write(&file, "limits of another kind").unwrap();
+    for way in ways {
+        let image = make("second", "^quota");
+        succeed(plat(&["put"]).arg(&image).arg(&file).arg("/"));
+        let before = fs::read(&image).unwrap();
+        let said = fail(plat(way).arg(&image));
+        assert!(said.contains("/aquota.user can't be taken over") && said.contains("rename"), "{said}");
+        if way[0] == "tune" {
+            assert!(fs::read(&image).unwrap() == before);
+        }
+    }
+}

@@ -340,3 +340,93 @@ fn full_of_open_files(root: &Path) -> Vec<File> {
         held.push(open);
     }
 }
+
+/// The usual reason to grow: programs met a full volume. What had no room stays their affair.
+#[test]
+fn a_full_mount_grows_at_once() {
+    if !ready("resize") || !have_fuse("resize") {
+        return;
+    }
+    let scratch = Scratch::new("resize-full");
+    let image = scratch.join("disk.img");
+    tool::run(tool::command("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image).arg("64M"));
+    let mounted = Mounted::new(&image, &[]).unwrap();
+    let piece = vec![7; 1 << 20];
+    let mut file = File::create(mounted.path().join("filler")).unwrap();
+    while std::io::Write::write_all(&mut file, &piece).is_ok() {}
+    let said = text(succeed(plat(&["resize"]).arg(mounted.path()).arg("128M")).stdout);
+    assert!(said.contains("128 MiB (before: 64 MiB)"), "{said}");
+    fs::write(mounted.path().join("more"), vec![9; 30 << 20]).unwrap();
+    drop(file);
+    mounted.unmount();
+    fsck::assert_clean(&image);
+}
+
+/// A partition at the end becomes smaller with its volume, and its disk with it; others stay as they are.
+#[test]
+fn a_partition_and_its_disk_shrink_with_the_volume() {
+    if !ready("resize") || !tool::have_tools("resize", &["sfdisk"]) {
+        return;
+    }
+    let scratch = Scratch::new("resize-partition");
+    let content = scratch.join("content");
+    fs::write(&content, vec![3; 3 << 20]).unwrap();
+    for label in ["dos", "gpt"] {
+        let disk = scratch.join(label);
+        File::create(&disk).unwrap().set_len(96 * MIB).unwrap();
+        let table = format!("label: {label}\nstart=2048,size=16384\nstart=18432,size=172032\n");
+        let mut command = Command::new("sfdisk");
+        let mut child = command.arg("-q").arg(&disk).stdin(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), table.as_bytes()).unwrap();
+        assert!(child.wait().unwrap().success());
+        let part = |number: u32| PathBuf::from(format!("{}@part{number}", disk.display()));
+        for number in [1, 2] {
+            succeed(plat(&["mkfs", "-q"]).arg(part(number)));
+        }
+        succeed(plat(&["put"]).arg(part(2)).arg(&content).arg("/"));
+        let before = fs::read(&disk).unwrap();
+        let words = ["--min", "--shrink-partition", "--json"];
+        let planned = value(&succeed(plat(&["resize", "-n"]).args(words).arg(part(2))).stdout);
+        assert!(fs::read(&disk).unwrap() == before, "a plan writes nothing");
+        let done = value(&succeed(plat(&["resize"]).args(words).arg(part(2))).stdout);
+        for field in ["bytes", "partition_bytes", "disk_bytes"] {
+            assert_eq!(done[field], planned[field], "{label}: {field}");
+        }
+        let ends = ["bytes", "partition_bytes", "disk_bytes"].map(|field| done[field].as_u64().unwrap());
+        assert!(ends[0] <= ends[1] && ends[1] < ends[0] + MIB, "{label}: {ends:?}");
+        assert_eq!(ends[2], len(&disk));
+        assert!(ends[2] <= 18432 * 512 + ends[1] + if label == "gpt" { MIB } else { 0 }, "{label}: {ends:?}");
+        // The kernel's tools have nothing to say about the table.
+        let verified = Command::new("sfdisk").arg("--verify").arg(&disk).output().unwrap();
+        let said = String::from_utf8_lossy(&[verified.stdout, verified.stderr].concat()).into_owned();
+        assert!(verified.status.success() && said.contains("No errors"), "{label}: {said}");
+        for number in [1, 2] {
+            let volume = scratch.join("volume");
+            let out = succeed(plat(&["check", "-n"]).arg(part(number))).stdout;
+            assert!(!out.is_empty());
+            let (start, size) = if number == 1 { (MIB, 8 * MIB) } else { (18432 * 512, ends[0]) };
+            let mut bytes = vec![0; usize::try_from(size).unwrap()];
+            File::open(&disk).unwrap().read_exact_at(&mut bytes, start).unwrap();
+            fs::write(&volume, bytes).unwrap();
+            fsck::assert_clean(&volume);
+        }
+        assert_eq!(succeed(plat(&["cat"]).arg(part(2)).arg("/content")).stdout, vec![3; 3 << 20]);
+        // The first one is not the last: its disk stays as long as it is.
+        let done = value(&succeed(plat(&["resize"]).args(words).arg(part(1))).stdout);
+        assert_eq!(done["disk_bytes"].as_u64(), Some(len(&disk)), "{label}");
+        assert!(done["partition_bytes"].as_u64() < Some(8 * MIB), "{label}: {done}");
+        assert_eq!(len(&disk), ends[2]);
+        succeed(plat(&["check", "-n"]).arg(part(2)));
+        // And back, with a longer disk.
+        File::options().write(true).open(&disk).unwrap().set_len(120 * MIB).unwrap();
+        let words = ["--grow-partition", "--json"];
+        let done = value(&succeed(plat(&["resize"]).args(words).arg(part(2))).stdout);
+        assert!(done["bytes"].as_u64() > Some(100 * MIB), "{label}: {done}");
+        succeed(plat(&["check", "-n"]).arg(part(2)));
+    }
+    let whole = scratch.join("dos");
+    assert_eq!(
+        plat(&["resize", "--min", "--shrink-partition"]).arg(&whole).output().unwrap().status.code(),
+        Some(2)
+    );
+}

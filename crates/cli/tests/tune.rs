@@ -354,3 +354,110 @@ fn a_mounted_volume_changes_by_its_server() {
         fsck::assert_clean(&image);
     }
 }
+
+/// An image made by mke2fs with these options, and changed by these requests to debugfs.
+fn made(scratch: &Scratch, options: &[&str], requests: &[&str]) -> PathBuf {
+    let image = scratch.join("made.img");
+    tool::run(tool::command("mke2fs").args(["-q", "-F"]).args(options).arg(&image).arg("16M"));
+    for request in requests {
+        tool::run(tool::command("debugfs").args(["-w", "-R", request]).arg(&image));
+    }
+    image
+}
+
+/// As tune2fs does it, and what changes the size does the same.
+#[test]
+fn a_journal_that_waits_is_replayed_first() {
+    if !tool::have_tools("tune", &["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new("tune-replay");
+    let [old, new, script] = ["old", "new", "script"].map(|name| scratch.join(name));
+    fs::write(&old, [b'o'; 1024]).unwrap();
+    fs::write(&new, [b'n'; 1024]).unwrap();
+    for (command, arguments) in
+        [("tune", ["-O", "quota"]), ("tune", ["-L", "new"]), ("resize", ["20M", "--json"])]
+    {
+        let options = ["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"];
+        let image = made(&scratch, &options, &[&format!("write {} file", old.display())]);
+        let block = tool::debugfs(&image, "blocks /file");
+        // A transaction with the one block of the file.
+        fs::write(&script, format!("jo\njw -b {} {}\njc\n", block.trim(), new.display())).unwrap();
+        tool::run(tool::command("debugfs").arg("-w").arg("-f").arg(&script).arg(&image));
+        let ran = ran(command, &image, &arguments);
+        assert!(ran.err.contains("its journal was replayed"), "{command}: {}", ran.err);
+        assert_eq!(ran.code, std::process::ExitCode::SUCCESS, "{command}: {}", ran.err);
+        assert_eq!(ran_cat(&image), [b'n'; 1024], "{command}");
+        fsck::assert_clean(&image);
+    }
+}
+
+fn ran_cat(image: &Path) -> Vec<u8> {
+    ran("cat", image, &["/file"]).fine()
+}
+
+#[test]
+fn a_journal_whose_device_is_lost_is_given_up() {
+    if !tool::have_tools("tune", &["mke2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new("tune-lost-journal");
+    let requests = [
+        "feature has_journal needs_recovery",
+        "ssv journal_dev 0x700",
+        "ssv journal_uuid 51a2e62e-dc36-4616-ba6d-b5f4c117aa58",
+    ];
+    let image = made(&scratch, &["-t", "ext4", "-O", "^has_journal"], &requests);
+    let before = fs::read(&image).unwrap();
+    let refusals: [&[&str]; 3] =
+        [&["-O", "^has_journal"], &["-f", "-L", "x"], &["-f", "-L", "x", "-O", "^has_journal"]];
+    for refused in refusals {
+        tuned(&image, refused).failed();
+        assert!(fs::read(&image).unwrap() == before, "{refused:?}");
+    }
+    assert!(tuned(&image, &["-L", "x"]).failed().contains("plat tune -f -O ^has_journal"));
+    let ran = tuned(&image, &["-f", "-O", "^has_journal"]);
+    assert!(ran.err.contains("plat check -y"), "{}", ran.err);
+    assert_eq!(ran.code, std::process::ExitCode::SUCCESS, "{}", ran.err);
+    assert_eq!(tool::dumpe2fs_field(&image, "Filesystem state").as_deref(), Some("not clean"));
+    assert!(ran_check(&image));
+    fsck::assert_clean(&image);
+}
+
+/// Whether a check repairs all.
+fn ran_check(image: &Path) -> bool {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_plat"));
+    command.args(["check", "-y"]).arg(image).output().unwrap().status.code() == Some(1)
+}
+
+#[test]
+fn quota_of_projects_brings_projects() {
+    if !tool::have_tools("tune", &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new("tune-projects");
+    let image = made(&scratch, &["-t", "ext4"], &[]);
+    tuned(&image, &["-Q", "prjquota"]).fine();
+    let features = tool::dumpe2fs_field(&image, "Filesystem features").unwrap();
+    assert!(features.contains("quota") && features.contains("project"), "{features}");
+    fsck::assert_clean(&image);
+}
+
+/// Volumes of revision 0 have no features: the first one begins revision 1, in Linux and here.
+#[test]
+fn the_first_feature_of_an_old_volume_begins_revision_1() {
+    if !tool::have_tools("tune", &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new("revision-0");
+    let commands: [(&str, &[&str]); 3] =
+        [("quota", &["--on", "user"]), ("convert", &["--to", "ext4", "--all"]), ("tune", &["-O", "extent"])];
+    for (command, arguments) in commands {
+        let image = made(&scratch, &["-r", "0", "-b", "1024"], &[]);
+        ran(command, &image, arguments).fine();
+        let revision = tool::dumpe2fs_field(&image, "Filesystem revision #").unwrap();
+        assert!(revision.starts_with('1'), "{command}: {revision}");
+        fsck::assert_clean(&image);
+        ran("check", &image, &["-n"]).fine();
+    }
+}

@@ -175,6 +175,16 @@ impl Device for FileDevice {
         Ok(self.size.fetch_max(size, Ordering::AcqRel).max(size))
     }
 
+    #[cfg(target_os = "linux")]
+    fn data_from(&self, offset: u64) -> u64 {
+        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(data) => data.max(offset),
+            // No data up to the end.
+            Err(rustix::io::Errno::NXIO) => self.size().max(offset),
+            Err(_) => offset,
+        }
+    }
+
     fn shorten(&self, to: u64) -> io::Result<()> {
         if self.size() <= to || !self.file.metadata()?.is_file() {
             return Ok(());
@@ -233,6 +243,31 @@ impl Device for FileDevice {
 mod tests {
     use super::pieces;
     use std::io::{self, ErrorKind};
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn holes_of_files_and_windows_are_known() {
+        use super::FileDevice;
+        use crate::{Device, Window};
+
+        let path = std::env::temp_dir().join(format!("platfs-holes-{}", std::process::id()));
+        let options = std::fs::File::options().read(true).write(true).create_new(true).open(&path);
+        let file = options.unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.set_len(64 << 20).unwrap();
+        let device = std::sync::Arc::new(FileDevice::new(file).unwrap());
+        device.write_at(32 << 20, b"data").unwrap();
+        let data = device.data_from(1 << 20);
+        // A file system that keeps no holes says that all is data.
+        if data > 1 << 20 {
+            assert_eq!(
+                (data, device.data_from(data), device.data_from(48 << 20)),
+                (32 << 20, data, 64 << 20)
+            );
+            let window = Window::new(device, 8 << 20, 16 << 20).unwrap();
+            assert_eq!((window.data_from(5), window.data_from(16 << 20)), (16 << 20, 16 << 20));
+        }
+    }
 
     /// A file whose calls do three bytes at most, are interrupted now and then, and end at byte 8.
     fn call(turn: &mut u32, len: usize, at: u64) -> io::Result<usize> {

@@ -114,6 +114,12 @@ pub trait Device: Send + Sync {
         Ok(())
     }
 
+    /// The first byte from `offset` on that may be something else than zero: what lies before it reads as zeros, and need
+    /// not be read. Storage that does not know gives `offset`.
+    fn data_from(&self, offset: u64) -> u64 {
+        offset
+    }
+
     /// The file whose bytes these are, and where in it they begin: for copies that the system makes by itself.
     fn lies_in(&self) -> Option<(&File, u64)> {
         None

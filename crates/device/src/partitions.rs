@@ -13,7 +13,7 @@ mod grow;
 #[cfg(test)]
 mod tests;
 
-pub use grow::{Growth, grow};
+pub use grow::{Growth, grow, shrink};
 
 /// A partition: its number as Linux counts, and its bytes on the disk.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -58,6 +58,13 @@ impl Device for Window {
         self.inner.discard_unit()
     }
 
+    fn data_from(&self, offset: u64) -> u64 {
+        match self.start.checked_add(offset).filter(|_| offset < self.size) {
+            Some(at) => self.inner.data_from(at).saturating_sub(self.start).clamp(offset, self.size),
+            None => offset,
+        }
+    }
+
     fn lies_in(&self) -> Option<(&File, u64)> {
         let (file, begin) = self.inner.lies_in()?;
         Some((file, begin.checked_add(self.start)?))

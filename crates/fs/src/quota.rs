@@ -4,6 +4,7 @@
 //! on and off. Excludes: what verbs charge while they work (`usage`).
 
 mod count;
+mod earlier;
 mod files;
 mod recovery;
 mod switching;

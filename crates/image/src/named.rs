@@ -13,7 +13,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use platfs::device::partitions::{Growth, Partition, TableError, grow, partitions};
+use platfs::device::partitions::{Growth, Partition, TableError, grow, partitions, shrink};
 use platfs::device::{Device, FileDevice, Window};
 
 use crate::size::parse_size;
@@ -192,16 +192,28 @@ impl ImageSpec {
 /// # Errors
 /// The name means no partition; see [`TableError`].
 pub fn grown(spec: &ImageSpec, disk: &dyn Device) -> Result<Growth, PartError> {
-    let number = match &spec.part {
-        Part::Partition(number) => *number,
+    Ok(grow(disk, number_of(spec, disk)?)?)
+}
+
+/// Plans a smaller partition of at least `bytes` bytes, for what a name means on a disk. If it is the last one, less of the
+/// disk is needed then.
+///
+/// # Errors
+/// As [`grown`]; it is smaller already.
+pub fn shrunk(spec: &ImageSpec, disk: &dyn Device, bytes: u64) -> Result<Growth, PartError> {
+    Ok(shrink(disk, number_of(spec, disk)?, bytes)?)
+}
+
+fn number_of(spec: &ImageSpec, disk: &dyn Device) -> Result<u32, PartError> {
+    match &spec.part {
+        Part::Partition(number) => Ok(*number),
         Part::Named(name) => {
             let all = partitions(disk)?;
             let (start, _) = find_named(&all, name)?;
-            all.iter().find(|one| one.start == start).map_or(0, |one| one.number)
+            Ok(all.iter().find(|one| one.start == start).map_or(0, |one| one.number))
         }
-        Part::Whole | Part::From(_) => return Err(TableError::NoTable.into()),
-    };
-    Ok(grow(disk, number)?)
+        Part::Whole | Part::From(_) => Err(TableError::NoTable.into()),
+    }
 }
 
 /// Volumes begin where sectors do, on every disk.

@@ -353,6 +353,19 @@ mod tests {
     }
 
     #[test]
+    fn the_first_feature_begins_revision_1() {
+        let mut raw = RawSuperblock::zeroed();
+        // What stands there in revision 0 means nothing.
+        raw.s_feature_incompat.set(u32::MAX);
+        raw.set_features(Features::default());
+        assert_eq!(raw.s_rev_level.get(), 0);
+        let wanted = Features { ro_compat: RoCompat::LARGE_FILE, ..Features::default() };
+        raw.set_features(wanted);
+        assert_eq!((raw.s_rev_level.get(), raw.features()), (1, wanted));
+        assert_eq!((raw.s_first_ino.get(), raw.s_inode_size.get()), (11, 128));
+    }
+
+    #[test]
     fn times_keep_forty_bits() {
         let mut raw = RawSuperblock::zeroed();
         let times = SuperblockTimes { written: 0xAB_1234_5678, mounted: 1, made: 2, checked: 0x1_0000_0000 };

@@ -9,6 +9,7 @@ use crate::issue::Place;
 use crate::kinds::inodes::INODE_TABLE_UNREADABLE;
 use crate::subject::Subject;
 use crate::voice::{Finding, Report, Voice};
+use platfs_device::Device;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -83,7 +84,14 @@ fn examine(
         return counts;
     };
     let block_len = subject.block_len();
-    let mut table = vec![0; (size * count as usize).next_multiple_of(block_len)];
+    let len = (size * count as usize).next_multiple_of(block_len);
+    let numbers = || (first..first + count).filter_map(|index| subject.geometry.inode_at(group, index));
+    let is_hole = subject.device.data_from(start) >= start.saturating_add(len as u64);
+    if is_hole && !numbers().any(|number| pass.special.is_used_without_links(number)) {
+        // Nothing was ever written there.
+        return counts;
+    }
+    let mut table = vec![0; len];
     let readable = read(subject, start, &mut table, group, unread);
     let (mut scratch, mut suspects, mut directories) = (Scratch::new(subject), Vec::new(), Vec::new());
     for (index, record) in (0..count).zip(table.chunks_exact(size)) {

@@ -143,7 +143,11 @@ impl Work<'_> {
             facts.file_type == FileType::Directory || facts.links <= 1 || self.seen.insert(facts.inode);
         let node = self.job.volume.inode(facts.inode);
         let (pieces, blocks) = node.pieces().map_err(Halt::at(path))?;
-        if !is_new || blocks == 0 && facts.size == 0 || facts.flags.contains(InodeFlags::INLINE_DATA) {
+        let form = self.options.form;
+        let is_there = facts.flags.contains(InodeFlags::EXTENTS) == (form == MapForm::Extents);
+        // An empty file has a form too: its next block goes by it.
+        let has_nothing = blocks == 0 && facts.size == 0 && is_there;
+        if !is_new || has_nothing || facts.flags.contains(InodeFlags::INLINE_DATA) {
             return Ok(());
         }
         self.report.inodes += 1;
@@ -153,8 +157,6 @@ impl Work<'_> {
             self.report.failed(path, &denied);
             return Ok(());
         }
-        let form = self.options.form;
-        let is_there = facts.flags.contains(InodeFlags::EXTENTS) == (form == MapForm::Extents);
         if self.options.dry_run {
             self.report.converted += u64::from(!is_there);
             return Ok(());

@@ -2,15 +2,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use ondisk::features::Incompat;
-use ondisk::geometry::Geometry;
-use ondisk::seal::Sealer;
-use ondisk::superblock::{RawSuperblock, SUPERBLOCK_LEN};
-use ondisk::units::{Group, InodeNumber};
-use platfs::device::Device;
+use ondisk::units::InodeNumber;
 use platfs::{InodeFlags, MapForm, Volume};
+use platfs_reshape::draft::Draft;
 use serde_json::{Map, Value};
 
 use super::json;
@@ -19,15 +17,11 @@ use crate::bulk::convert::{self, Options};
 use crate::bulk::{Actor, Job, Terms};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
-use crate::door;
 use crate::progress;
 use crate::reading::{OpenImage, absolute};
+use crate::reshaping::{self, Held};
 use crate::text::Shown;
 use crate::writing::{self, Target};
-
-/// Where the two fields of a superblock stand that a change of its features touches.
-const FEATURES: usize = 0x60;
-const CHECKSUM: usize = 0x3FC;
 
 /// Arguments of `plat convert`.
 #[derive(Args, Debug)]
@@ -87,7 +81,7 @@ impl Convert {
             if towards_extents && !has_extents(first)? {
                 // It must be in order before its features change.
                 writing::change_in_order(&self.image, console, |_, _| Ok(()))?;
-                set_extents(first, true)?;
+                set_extents(first, true, console)?;
             }
             let mut is_without = false;
             writing::change_in_order(&self.image, console, |image, console| {
@@ -98,7 +92,7 @@ impl Convert {
                 Ok(())
             })?;
             if is_without && has_extents(first)? {
-                set_extents(first, false)?;
+                set_extents(first, false, console)?;
             }
         }
         for report in found {
@@ -201,34 +195,19 @@ fn has_extents(image: &OsStr) -> Result<bool, Failure> {
     Ok(raw.s_feature_incompat.get() & Incompat::EXTENTS.bits() != 0)
 }
 
-/// Switches the feature `extents` of a volume that is in order on or off, in all copies of the superblock. Where it is
-/// switched on, maps are as they were, so that a crash in between leaves a sound volume.
-fn set_extents(image: &OsStr, on: bool) -> Result<(), Failure> {
-    let shown = crate::image::shown(image).to_string();
-    let failed = |error: &dyn std::fmt::Display| Failure::about(&shown, error);
-    let device = door::open_write(image).map_err(|error| failed(&error))?;
-    let raw = platfs::read_superblock(&*device).map_err(|error| failed(&error))?;
-    let geometry = Geometry::from_superblock(&raw).map_err(|error| failed(&error))?;
-    let sealer = Sealer::from_superblock(&raw);
-    let copies = (0..geometry.groups).map(Group).filter(|group| geometry.backups.has_superblock(*group));
-    for group in copies {
-        let at = geometry.superblock_offset(group);
-        set_copy(&*device, at, &sealer, on).map_err(|error| failed(&error))?;
-    }
-    device.flush().map_err(|error| failed(&error))
-}
-
-fn set_copy(device: &dyn Device, at: u64, sealer: &Sealer, on: bool) -> std::io::Result<()> {
-    let mut bytes = [0; SUPERBLOCK_LEN];
-    device.read_at(at, &mut bytes)?;
-    // A copy that is broken is not made worse.
-    let Ok(mut raw) = RawSuperblock::parse(&bytes) else { return Ok(()) };
-    let mut features = raw.features();
-    features.incompat.set(Incompat::EXTENTS, on);
-    raw.s_feature_incompat.set(features.incompat.bits());
-    sealer.seal_superblock(&mut raw);
-    for (field, value) in [(FEATURES, raw.s_feature_incompat.get()), (CHECKSUM, raw.s_checksum.get())] {
-        bytes[field..field + 4].copy_from_slice(&value.to_le_bytes());
-    }
-    device.write_at(at, &bytes)
+/// Switches the feature `extents` of a volume that is in order on or off, in all copies of the superblock, if the check
+/// finds the volume sound with it. Where it is switched on, maps are as they were, so that a crash in between leaves a
+/// sound volume.
+fn set_extents(image: &OsStr, on: bool, console: &mut Console<'_>) -> Result<(), Failure> {
+    let name = crate::image::shown(image).to_string();
+    let held = Held::open(image, console)?;
+    let drafted = Draft::open(Arc::clone(held.device()), reshaping::limits()).and_then(|mut draft| {
+        draft.reshape(|raw| {
+            let mut features = raw.features();
+            features.incompat.set(Incompat::EXTENTS, on);
+            raw.set_features(features);
+        })?;
+        draft.finish(&[])
+    });
+    held.write(&drafted.map_err(|error| reshaping::failed(&name, &error))?, None)
 }

@@ -129,7 +129,12 @@ pub(super) fn ask_for_report<const N: usize>(
     path: &OsStr,
 ) -> Result<Map<String, Value>, Failure> {
     let found = if Path::new(path).is_dir() { directory(path)? } else { name(path)? };
-    hand_over(&found, path)?;
+    let handed = rustix::fs::syncfs(found.directory());
+    // On a full volume what has no room stays where it is: another size may be the remedy.
+    let is_remedy = asked.verb == Verb::Resize && handed == Err(rustix::io::Errno::NOSPC);
+    if !is_remedy {
+        handed.map_err(|error| host(path, io::Error::from(error)))?;
+    }
     let lines = sent(asked, &[found], None)?.1.map_err(Failure::Failed)?;
     report::from_lines(&lines).ok_or_else(|| host(path, "the server's report can't be understood"))
 }

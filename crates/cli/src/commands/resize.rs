@@ -1,6 +1,8 @@
 //! `plat resize`: another size for a volume, of an image or of a mount.
 
-use std::ffi::OsString;
+mod partition;
+
+use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
 use clap::Args;
@@ -11,8 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{json, live};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
-use crate::door;
-use crate::image::{self, ImageError, Part};
+use crate::image;
 use crate::reading::{no_superblock, open_device, warn_of_writer};
 use crate::reshaping::{self, Sized, Sizes};
 use crate::size::{human, parse_size};
@@ -39,6 +40,10 @@ pub struct Resize {
     /// First give the partition that IMAGE names the room behind it, up to the next one or to the end of the disk.
     #[arg(long, conflicts_with_all = ["min", "print_min"])]
     grow_partition: bool,
+    /// Then let the partition that IMAGE names end behind its volume, and, if it is the last one, the file of the disk behind
+    /// it.
+    #[arg(long, conflicts_with_all = ["grow_partition", "print_min"])]
+    shrink_partition: bool,
     /// Show what would be done, and change nothing.
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -57,19 +62,38 @@ impl Resize {
             return self.print_least(console, &name);
         }
         if self.dry_run {
-            warn_of_writer(&self.image, console);
-            let device = open_device(&self.image)?;
-            let room = self.grown(&name, true)?.unwrap_or(device.size());
-            let plan = self.plan(&name, &device, room)?;
-            return self.report(console, &name, &plan, false);
+            let facts = self.planned(console, &name)?;
+            let ends = self.ends(&facts, partition::planned)?;
+            return self.tell(console, &name, &(facts, ends), false);
+        }
+        if self.shrink_partition {
+            // Known before the volume changes.
+            partition::refuse_others(&self.image, partition::Change::Shrink(0))?;
         }
         self.grow_partition(&name, console)?;
+        let facts = self.change(console, &name)?;
+        let ends = self.ends(&facts, partition::change)?;
+        self.tell(console, &name, &(facts, ends), true)
+    }
+
+    /// What would be done.
+    fn planned(&self, console: &mut Console<'_>, name: &str) -> Result<Sizes, Failure> {
+        warn_of_writer(&self.image, console);
+        let device = open_device(&self.image)?;
+        let room = match self.grow_partition {
+            true => partition::planned(&self.image, partition::Change::Grow)?.bytes,
+            false => device.size(),
+        };
+        Ok(facts(&self.plan(name, &device, room)?))
+    }
+
+    /// Gives the volume its size, and its file if all of it is the image. All locks are free again then.
+    fn change(&self, console: &mut Console<'_>, name: &str) -> Result<Sizes, Failure> {
         let sized = Sized::open(&self.image, console)?;
-        let device = Arc::clone(sized.device());
-        let mut plan = self.plan(&name, &device, sized.room())?;
+        let mut plan = self.plan(name, sized.device(), sized.room())?;
         let facts = facts(&plan);
         if !plan.is_empty() {
-            judge(&name, &mut plan)?;
+            judge(name, &mut plan)?;
         }
         let ready = sized.with_room(plan.size_bytes())?;
         if !plan.is_empty() {
@@ -78,7 +102,7 @@ impl Resize {
                 Ok(change) => change,
                 Err(error) => {
                     ready.cut(ready.had)?;
-                    return Err(reshaping::failed(&name, &error));
+                    return Err(reshaping::failed(name, &error));
                 }
             };
             ready.held.write(&change, None)?;
@@ -86,13 +110,23 @@ impl Resize {
         if self.min || self.size.is_some() && facts.bytes_after <= facts.bytes_before {
             ready.cut(facts.bytes_after)?;
         }
-        self.tell(console, &name, &facts, true)
+        Ok(facts)
+    }
+
+    /// Where the partition ends then, if that was asked for.
+    fn ends(
+        &self,
+        facts: &Sizes,
+        change: impl Fn(&OsStr, partition::Change) -> Result<partition::Ends, Failure>,
+    ) -> Result<Option<partition::Ends>, Failure> {
+        let wanted = partition::Change::Shrink(facts.bytes_after);
+        self.shrink_partition.then(|| change(&self.image, wanted)).transpose()
     }
 
     /// Has the server of a mount do it.
     fn live(&self, console: &mut Console<'_>, name: &str) -> Result<(), Failure> {
-        if self.grow_partition {
-            return Err(Failure::Usage("partitions grow while they are not mounted".into()));
+        if self.grow_partition || self.shrink_partition {
+            return Err(Failure::Usage("partitions change while they are not mounted".into()));
         }
         let only_planned = self.dry_run || self.print_min;
         let mut flags = if only_planned { flag::DRY_RUN } else { 0 };
@@ -104,48 +138,24 @@ impl Resize {
             let sizes = Sizes::from_object(&report);
             return self.tell_least(console, name, (sizes.blocks_after, sizes.block_size));
         }
-        self.tell(console, name, &Sizes::from_object(&report), !only_planned)
+        self.tell(console, name, &(Sizes::from_object(&report), None), !only_planned)
     }
 
     /// Lets the partition grow, if that was asked for and its volume can grow with it.
     fn grow_partition(&self, name: &str, console: &mut Console<'_>) -> Result<(), Failure> {
-        let Some(room) = self.grown(name, true)? else { return Ok(()) };
-        // The locks are the table's then.
-        let sized = Sized::open(&self.image, console)?;
-        let mut plan = self.plan(name, sized.device(), room)?;
-        if !plan.is_empty() {
-            judge(name, &mut plan)?;
-        }
-        self.grown(name, false).map(drop)
-    }
-
-    /// Lets the partition grow, if that was asked for; its bytes.
-    fn grown(&self, name: &str, only_planned: bool) -> Result<Option<u64>, Failure> {
         if !self.grow_partition {
-            return Ok(None);
+            return Ok(());
         }
-        let spec = image::parse(&self.image);
-        if matches!(spec.part, Part::Whole | Part::From(_)) {
-            let what = format!("--grow-partition takes a partition of an image: {name}@part1");
-            return Err(Failure::Usage(what));
+        let room = partition::planned(&self.image, partition::Change::Grow)?.bytes;
+        {
+            let sized = Sized::open(&self.image, console)?;
+            let mut plan = self.plan(name, sized.device(), room)?;
+            if !plan.is_empty() {
+                judge(name, &mut plan)?;
+            }
         }
-        let failed = |error: ImageError| Failure::about(name, error);
-        if only_planned {
-            let disk = open_device(spec.path.as_os_str())?;
-            return Ok(Some(
-                image::grown(&spec, &*disk).map_err(ImageError::from).map_err(failed)?.partition.size,
-            ));
-        }
-        let alone = door::Alone::open(spec.path.as_os_str()).map_err(failed)?;
-        if alone.is_block_device() {
-            let what =
-                "partitions of a disk that the kernel has are changed by its own tools (growpart, parted)";
-            return Err(Failure::about(name, what));
-        }
-        let disk = alone.into_device().map_err(|error| Failure::about(name, error))?;
-        let growth = image::grown(&spec, &*disk).map_err(ImageError::from).map_err(failed)?;
-        growth.write(&*disk).map_err(|error| Failure::about(name, error))?;
-        Ok(Some(growth.partition.size))
+        // The locks are the table's now.
+        partition::change(&self.image, partition::Change::Grow).map(drop)
     }
 
     fn plan(&self, name: &str, device: &Arc<dyn Device>, room: u64) -> Result<Plan, Failure> {
@@ -186,15 +196,21 @@ impl Resize {
         Ok(())
     }
 
-    fn report(&self, console: &mut Console<'_>, name: &str, plan: &Plan, done: bool) -> Result<(), Failure> {
-        self.tell(console, name, &facts(plan), done)
-    }
-
-    fn tell(&self, console: &mut Console<'_>, name: &str, facts: &Sizes, done: bool) -> Result<(), Failure> {
+    fn tell(
+        &self,
+        console: &mut Console<'_>,
+        name: &str,
+        (facts, ends): &(Sizes, Option<partition::Ends>),
+        done: bool,
+    ) -> Result<(), Failure> {
         let same = facts.blocks_before == facts.blocks_after;
         if self.json {
             let mut object = Map::from_iter([("image".to_owned(), json!(name))]);
             object.extend(facts.object(done && !same));
+            if let Some(ends) = ends {
+                object.insert("partition_bytes".to_owned(), json!(ends.bytes));
+                object.insert("disk_bytes".to_owned(), json!(ends.disk));
+            }
             return Ok(json::print(console.out, object)?);
         }
         let (after, bytes) = (facts.blocks_after, human(facts.bytes_after));
@@ -204,7 +220,7 @@ impl Resize {
                 "{name}: has {after} blocks of {} bytes already: {bytes}",
                 facts.block_size
             )?;
-            return Ok(());
+            return self.tell_ends(console, ends.as_ref(), done);
         }
         let would = if done { "has now" } else { "would have" };
         writeln!(
@@ -217,7 +233,18 @@ impl Resize {
             let moved = if done { "moved" } else { "would move" };
             writeln!(console.out, "{} blocks and {} inodes {moved}", facts.blocks_moved, facts.inodes_moved)?;
         }
-        Ok(())
+        self.tell_ends(console, ends.as_ref(), done)
+    }
+
+    fn tell_ends(
+        &self,
+        console: &mut Console<'_>,
+        ends: Option<&partition::Ends>,
+        done: bool,
+    ) -> Result<(), Failure> {
+        let Some(ends) = ends else { return Ok(()) };
+        let has = if done { "has now" } else { "would have" };
+        Ok(writeln!(console.out, "the partition {has} {}, the disk {}", human(ends.bytes), human(ends.disk))?)
     }
 }
 

@@ -43,8 +43,9 @@ pub struct Tune {
     /// Keep the way back in a new file: `plat check --undo-from FILE IMAGE` goes it.
     #[arg(short = 'z', long, value_name = "FILE")]
     undo: Option<PathBuf>,
-    /// Accepted for scripts made for tune2fs; what it would force is refused here for a reason.
-    #[arg(short = 'f', hide = true)]
+    /// With `-O ^has_journal`: give up a journal whose device is lost, with all changes that only it has. What else tune2fs
+    /// would force is refused here for a reason.
+    #[arg(short = 'f')]
     force: bool,
     /// One JSON object.
     #[arg(long)]
@@ -57,6 +58,7 @@ impl Tune {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let name = image::shown(&self.image).to_string();
         let mut request = self.changes.parse()?;
+        request.force = self.force;
         request.mmp.names = (node_name(), file_name(&self.image));
         if request.is_empty() {
             if !self.list {

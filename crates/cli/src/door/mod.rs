@@ -238,6 +238,10 @@ impl Device for Kept {
         self.inner.shorten(to)
     }
 
+    fn data_from(&self, offset: u64) -> u64 {
+        self.inner.data_from(offset)
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.inner.read_at(offset, buffer)
     }

@@ -9,8 +9,8 @@ use super::{Format, uuid};
 use crate::console::Failure;
 
 const NAMES: &str = "stride, stripe_width, resize, lazy_itable_init, lazy_journal_init, packed_meta_blocks, \
-     num_backup_sb, root_owner, root_perms, hash_seed, offset, discard, nodiscard, quotatype, encoding, \
-     encoding_flags, mmp_update_interval, assume_storage_prezeroed, orphan_file_size, test_fs";
+     num_backup_sb, desc_size, root_owner, root_perms, root_selinux, hash_seed, offset, discard, nodiscard, \
+     quotatype, encoding, encoding_flags, mmp_update_interval, assume_storage_prezeroed, orphan_file_size, test_fs";
 
 fn wrong<T>(part: &str, why: &str) -> Result<T, Failure> {
     Err(Failure::Usage(format!("-E {part}: {why}")))
@@ -45,6 +45,8 @@ fn one(part: &str, name: &str, value: Option<&str>, format: &mut Format) -> Resu
             Ok(mode) if mode <= 0o7777 => options.root_permissions = mode,
             _ => return wrong(part, "not octal permissions"),
         },
+        "desc_size" => options.descriptor_size = Some(number(&label, given()?)?),
+        "root_selinux" => options.root_label = given()?.as_bytes().to_vec(),
         "hash_seed" => format.hash_seed = Some(uuid::choice(&label, given()?)?),
         "offset" => format.offset = bytes(&label, given()?)?,
         // Unused parts are never touched, so that there is nothing to discard or to keep from it.

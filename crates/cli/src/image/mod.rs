@@ -18,7 +18,7 @@ use platfs_host::Privacy;
 use crate::stores;
 use crate::text::Shown;
 
-pub use platfs_image::named::{ImageSpec, Part, PartError, grown};
+pub use platfs_image::named::{ImageSpec, Part, PartError};
 pub use user::User;
 
 /// Takes a name apart. The address of a store has no parts.

@@ -38,7 +38,7 @@ impl Sized {
         let alone = Alone::open(image).map_err(|error| Failure::about(&name, error))?;
         let device = alone.view().map_err(|error| Failure::about(&name, error))?;
         let held = Held { name, device, beside: door::way_back(image) };
-        held.take_back(console)?;
+        held.begin(console)?;
         Ok(Sized { held, alone })
     }
 

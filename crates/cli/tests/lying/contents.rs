@@ -49,7 +49,7 @@ const WHOLE: &[Whole] = &[
     all(&["tune", "-O", "^quota"], &[]),
     all(&["tune", "-O", "^has_journal"], &[]),
     all(&["tune", "-O", "has_journal"], &[]),
-    all(&["tune", "-J", "size=2"], &[]),
+    all(&["tune", "-J", "size=4"], &[]),
     all(&["tune", "-O", "orphan_file"], &[]),
     all(&["tune", "-O", "64bit"], &[]),
     all(&["tune", "-O", "^64bit"], &[]),

@@ -1,4 +1,4 @@
-//! A partition that gets the room behind it.
+//! A partition that gets the room behind it, or gives up its end.
 //!
 //! Of a GPT the backup is written first and made stable, then the primary: at any moment one of both is right. An entry
 //! of an MBR lies in one sector. Excludes what is in the partition, and the kernel's view of a disk that it has open.
@@ -21,6 +21,8 @@ pub struct Growth {
     pub partition: Partition,
     /// What is written, in this order and each stable before the next: offset and bytes.
     pub(super) writes: Vec<(u64, Vec<u8>)>,
+    /// Bytes of the disk that are needed then: it may be cut behind them.
+    pub needed: u64,
 }
 
 impl Growth {
@@ -46,19 +48,57 @@ fn broken<T>(problem: impl Into<String>) -> Result<T, TableError> {
 /// # Errors
 /// No such partition; one that can't grow; a table that makes no sense.
 pub fn grow(disk: &dyn Device, number: u32) -> Result<Growth, TableError> {
+    change(disk, number, Wish::AllThereIs)
+}
+
+/// Plans a table in which a partition has `bytes` bytes at least, and no more than their rounding asks for. With the last
+/// partition of a disk the end of the disk comes nearer; a GPT has its backup there then.
+///
+/// # Errors
+/// No such partition; one that is smaller; a table that makes no sense.
+pub fn shrink(disk: &dyn Device, number: u32, bytes: u64) -> Result<Growth, TableError> {
+    change(disk, number, Wish::Bytes(bytes))
+}
+
+/// What a partition is to have.
+#[derive(Clone, Copy)]
+enum Wish {
+    AllThereIs,
+    Bytes(u64),
+}
+
+fn change(disk: &dyn Device, number: u32, wish: Wish) -> Result<Growth, TableError> {
     let Some(boot) = boot_record(disk, 0)? else { return Err(TableError::NoTable) };
     let protective = primary(&boot).iter().any(|entry| entry.kind == 0xEE);
     if protective || disk.size() > 2 * SECTOR && has_gpt(disk)? {
-        return in_gpt(disk, number);
+        return in_gpt(disk, number, wish);
     }
-    in_mbr(disk, &boot, number)
+    in_mbr(disk, &boot, number, wish)
 }
 
 /// The end of a partition that may reach up to `limit`.
-fn end(partition: &Partition, limit: u64, unit: u64) -> u64 {
+fn end(partition: &Partition, limit: u64, unit: u64, wish: Wish) -> Result<u64, TableError> {
     let old = partition.start + partition.size;
-    let aligned = limit / ALIGNED * ALIGNED;
-    if aligned >= old { aligned } else { (limit / unit * unit).max(old) }
+    match wish {
+        Wish::AllThereIs => {
+            let aligned = limit / ALIGNED * ALIGNED;
+            Ok(if aligned >= old { aligned } else { (limit / unit * unit).max(old) })
+        }
+        Wish::Bytes(bytes) if bytes <= partition.size => {
+            let least = partition.start + bytes;
+            Ok(least.next_multiple_of(ALIGNED).min(old))
+        }
+        Wish::Bytes(bytes) => {
+            broken(format!("partition {} has {} bytes, not {bytes}", partition.number, partition.size))
+        }
+    }
+}
+
+/// The end of a partition that gave up its end, if nothing of the table lies behind: the disk may end there.
+fn new_end(all: &[Partition], changed: &Partition, containers: u64, wish: Wish) -> Option<u64> {
+    let Wish::Bytes(_) = wish else { return None };
+    let is_last = all.iter().all(|other| other.start <= changed.start) && containers <= changed.start;
+    is_last.then_some(changed.start + changed.size)
 }
 
 /// Where the next partition begins.
@@ -74,20 +114,20 @@ fn find(all: &[Partition], number: u32) -> Result<Partition, TableError> {
     }
 }
 
-fn in_mbr(disk: &dyn Device, boot: &[u8], number: u32) -> Result<Growth, TableError> {
+fn in_mbr(disk: &dyn Device, boot: &[u8], number: u32, wish: Wish) -> Result<Growth, TableError> {
     let all = mbr(disk, boot)?;
     let mut partition = find(&all, number)?;
     if number > 4 {
         return broken(format!(
-            "partition {number} lies inside an extended one, which would have to grow, too"
+            "partition {number} lies inside an extended one, which would have to change, too"
         ));
     }
     // An extended partition is in the way with all of it.
-    let extended =
-        primary(boot).into_iter().filter(|entry| entry.is_extended()).map(|entry| entry.start * SECTOR);
-    let starts = extended.filter(|start| *start > partition.start).min().unwrap_or(u64::MAX);
+    let extended: Vec<_> = primary(boot).into_iter().filter(|entry| entry.is_extended()).collect();
+    let starts = extended.iter().map(|entry| entry.start * SECTOR);
+    let starts = starts.filter(|start| *start > partition.start).min().unwrap_or(u64::MAX);
     let last = disk.size().min(u64::from(u32::MAX) * SECTOR).min(starts);
-    let end = end(&partition, next(&all, &partition, last), SECTOR);
+    let end = end(&partition, next(&all, &partition, last), SECTOR, wish)?;
     partition.size = end - partition.start;
     let Ok(count) = u32::try_from(partition.size / SECTOR) else {
         return broken("these are more sectors than an MBR can count");
@@ -98,17 +138,19 @@ fn in_mbr(disk: &dyn Device, boot: &[u8], number: u32) -> Result<Growth, TableEr
         to.copy_from_slice(&count.to_le_bytes());
     }
     let writes = if record == boot { Vec::new() } else { vec![(0, record)] };
-    Ok(Growth { partition, writes })
+    let containers = extended.iter().map(|entry| (entry.start + entry.count) * SECTOR).max().unwrap_or(0);
+    let needed = new_end(&all, &partition, containers, wish).unwrap_or(disk.size());
+    Ok(Growth { partition, writes, needed })
 }
 
-fn in_gpt(disk: &dyn Device, number: u32) -> Result<Growth, TableError> {
+fn in_gpt(disk: &dyn Device, number: u32, wish: Wish) -> Result<Growth, TableError> {
     for sector in SECTORS {
         for offset in [sector, disk.size().saturating_sub(sector)] {
             if let Some(header) = header(disk, offset, sector)?
                 && let Some(table) = entries(disk, &header)?
                 && let Some(bytes) = read_sector(disk, offset, sector)?
             {
-                return Gpt { disk, header, bytes, table }.grow(number);
+                return Gpt { disk, header, bytes, table }.change(number, wish);
             }
         }
     }
@@ -124,7 +166,7 @@ struct Gpt<'d> {
 }
 
 impl Gpt<'_> {
-    fn grow(mut self, number: u32) -> Result<Growth, TableError> {
+    fn change(mut self, number: u32, wish: Wish) -> Result<Growth, TableError> {
         let sector = self.header.sector;
         let sectors = self.disk.size() / sector;
         let table = (self.table.len() as u64).div_ceil(sector);
@@ -135,12 +177,25 @@ impl Gpt<'_> {
             return broken("a partition lies where the backup of the table belongs");
         }
         let mut partition = find(&all, number)?;
-        let end = end(&partition, next(&all, &partition, last * sector), sector);
+        let end = end(&partition, next(&all, &partition, last * sector), sector, wish)?;
         partition.size = end - partition.start;
         let at = (number as usize - 1) * self.header.entry_len as usize + 40;
         let entry = self.table.get_mut(at..at + 8);
         let Some(entry) = entry else { return broken(format!("there is no partition {number}")) };
         entry.copy_from_slice(&(end / sector - 1).to_le_bytes());
+        let needed = match new_end(&all, &partition, 0, wish) {
+            // Whole MiB where that is possible.
+            Some(end) => (end + (table + 1) * sector).next_multiple_of(ALIGNED).min(sectors * sector),
+            None => self.disk.size(),
+        };
+        let writes = self.written(needed / sector, table)?;
+        Ok(Growth { partition, writes, needed })
+    }
+
+    /// What is written for a disk of so many sectors: the backup at its end first.
+    fn written(&self, sectors: u64, table: u64) -> Result<Vec<(u64, Vec<u8>)>, TableError> {
+        let sector = self.header.sector;
+        let last = sectors - table - 1;
         let primary = self.primary_table(table)?;
         let backup = self.header_bytes(sectors - 1, 1, last, last - 1);
         let first = self.header_bytes(1, sectors - 1, primary, last - 1);
@@ -151,7 +206,7 @@ impl Gpt<'_> {
             (sector, first),
         ];
         writes.extend(self.protective(sectors)?);
-        Ok(Growth { partition, writes })
+        Ok(writes)
     }
 
     /// The sector of the primary table: right behind the header, unless it is known to stand elsewhere.

@@ -12,12 +12,13 @@ use ondisk::quota::{self, QuotaKind, Usage};
 use ondisk::seal::{InodeSeed, Sealer};
 use ondisk::superblock::{JOURNAL_MAP_COPIED, RawSuperblock};
 use ondisk::units::{Block, Group, InodeNumber, low_u32};
+use ondisk::xattr::{self, Entry, NameIndex};
 use zerocopy::IntoBytes;
 
 use super::ledger::Ledger;
 use super::mapping::{self, Mapping};
 use super::options::{Options, Storage};
-use super::shape::{Shape, invalid};
+use super::shape::{Shape, invalid, wrong};
 use super::{journal_size, resize, tables};
 use crate::Result;
 
@@ -171,11 +172,28 @@ impl<'a> Files<'a> {
         self.shape.block_size.bytes_usize()
     }
 
+    /// Gives the root directory its label. As SELinux keeps it, a zero ends it.
+    fn label(&self, root: &mut Inode) -> Result<()> {
+        if self.options.root_label.is_empty() {
+            return Ok(());
+        }
+        if !self.shape.features.compat.contains(Compat::EXT_ATTR) {
+            return wrong("-E root_selinux", "needs the feature ext_attr");
+        }
+        let label = [&self.options.root_label[..], b"\0"].concat();
+        let entry = Entry::here(NameIndex::SECURITY, b"selinux", &label);
+        let stored = xattr::store_in_inode(root, &[entry]);
+        stored.or_else(|_| {
+            wrong("-E root_selinux", "the label does not fit the inode; larger inodes (-I) have room")
+        })
+    }
+
     fn directories(&mut self) -> Result<()> {
         let len = self.block_len();
         let mut root = self.inode(InodeNumber::ROOT, FileType::Directory, self.options.root_permissions, 3);
         let (uid, gid) = self.options.root_owner;
         root.set_owner(uid, gid);
+        self.label(&mut root)?;
         let mut lost_found = self.inode(LOST_FOUND, FileType::Directory, 0o700, 2);
         let layout = dirent::Layout::new(self.shape.block_size, &self.shape.features);
         let mut first = vec![0; len];

@@ -201,6 +201,10 @@ pub struct Options {
     pub backup_superblocks: u32,
     /// Owner and group of the root directory.
     pub root_owner: (u32, u32),
+    /// Label of the root directory for SELinux; none if it is empty.
+    pub root_label: Vec<u8>,
+    /// Bytes of a group descriptor with `64bit`, a power of two from 64 to 1,024; 64 by default.
+    pub descriptor_size: Option<u16>,
     /// Permissions of the root directory.
     pub root_permissions: u16,
     /// Kinds of quota (with `quota`); users and groups, and projects with `project`, if `None`.
@@ -254,6 +258,8 @@ impl Options {
             packed_meta_blocks: false,
             backup_superblocks: 2,
             root_owner: (0, 0),
+            root_label: Vec::new(),
+            descriptor_size: None,
             root_permissions: 0o755,
             quota_kinds: None,
             encoding: Encoding { number: 1, flags: 0 },

@@ -6,7 +6,7 @@ use ondisk::units::BlockSize;
 
 use super::options::Options;
 use super::profile::Profile;
-use super::shape::{Shape, wrong};
+use super::shape::{Shape, WIDE_DESCRIPTOR, wrong};
 use crate::{Error, Result};
 
 /// Largest cluster: the format's field goes up to 2^29.
@@ -111,6 +111,16 @@ pub(super) fn blocks_per_group(options: &Options, block_size: BlockSize, cluster
     clusters.checked_shl(cluster_log2).filter(|blocks| blocks >> cluster_log2 == clusters).ok_or_else(|| {
         Error::option("-g", format!("groups of {clusters} clusters of this size are too large"))
     })
+}
+
+/// Bytes of a descriptor with `64bit`.
+pub(super) fn wide_descriptor(options: &Options, features: Features) -> Result<u16> {
+    match options.descriptor_size {
+        None => Ok(WIDE_DESCRIPTOR),
+        Some(_) if !features.incompat.contains(Incompat::BIT64) => wrong("-E desc_size", "needs -O 64bit"),
+        Some(size) if size.is_power_of_two() && (WIDE_DESCRIPTOR..=1024).contains(&size) => Ok(size),
+        Some(size) => wrong("-E desc_size", format!("{size} is no power of two from 64 to 1024")),
+    }
 }
 
 /// Checks which features go together, and drops those another one replaces.

@@ -14,7 +14,7 @@ use super::{profile, rules};
 use crate::{Error, Result};
 
 /// Bytes of group descriptors with `64bit`.
-const WIDE_DESCRIPTOR: u16 = 64;
+pub(super) const WIDE_DESCRIPTOR: u16 = 64;
 /// The inodes that every volume has: ten reserved ones and lost+found, and one to spare.
 const LEAST_INODES: u64 = 12;
 /// Blocks that a last group must have besides its tables to be worth keeping.
@@ -46,6 +46,8 @@ pub(super) struct Shape {
     pub(super) reserved_descriptor_blocks: u32,
     pub(super) backup_groups: [u32; 2],
     pub(super) flex_log2: u32,
+    /// Bytes of a descriptor with `64bit`.
+    wide_descriptor: u16,
     /// The resize inode was left out because no checker would take it.
     pub(super) lost_growth: bool,
     /// The inodes asked for, by number or by ratio.
@@ -73,6 +75,7 @@ impl Shape {
             reserved_descriptor_blocks: 0,
             backup_groups: [0; 2],
             flex_log2: rules::flex_log2(options, features)?,
+            wide_descriptor: rules::wide_descriptor(options, features)?,
             lost_growth: false,
             wanted_inodes: 0,
         };
@@ -208,7 +211,7 @@ impl Shape {
     }
 
     fn descriptor_size(&self) -> u16 {
-        if self.features.incompat.contains(Incompat::BIT64) { WIDE_DESCRIPTOR } else { 32 }
+        if self.features.incompat.contains(Incompat::BIT64) { self.wide_descriptor } else { 32 }
     }
 
     fn descriptors_per_block(&self) -> u32 {
@@ -340,7 +343,7 @@ impl Shape {
         raw.s_backup_bgs[0].set(self.backup_groups[0]);
         raw.s_backup_bgs[1].set(self.backup_groups[1]);
         if self.features.incompat.contains(Incompat::BIT64) {
-            raw.s_desc_size.set(WIDE_DESCRIPTOR);
+            raw.s_desc_size.set(self.wide_descriptor);
         }
         raw.s_log_groups_per_flex = self.flex_log2.to_le_bytes()[0];
     }

@@ -121,9 +121,11 @@ impl<'a> Writer<'a> {
         self.blocks_of(group, tables, pack, &mut raw, &mut flags)?;
         self.inodes_of(group, tables, &mut raw, &mut flags)?;
         raw.set_flags(flags);
-        self.sealer.seal_descriptor(group, &mut raw, &[]);
+        let size = usize::from(self.plan.geometry.descriptor_size);
+        let rest = vec![0; size.saturating_sub(size_of::<RawGroupDescriptor>())];
+        self.sealer.seal_descriptor(group, &mut raw, &rest);
         let at = self.descriptors.len();
-        self.descriptors.resize(at + usize::from(self.plan.geometry.descriptor_size), 0);
+        self.descriptors.resize(at + size, 0);
         raw.store(self.descriptors.get_mut(at..).unwrap_or_default());
         let whole = (group.0 + 1).is_multiple_of(self.plan.geometry.descriptors_per_block());
         let enough = self.descriptors.len() >= GATHER || self.plan.geometry.first_meta_bg.is_some();

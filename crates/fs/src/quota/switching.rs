@@ -4,6 +4,8 @@
 //! superblock says of it, or that alone: so a file is stable before it is named, and its name gone before it goes. A file
 //! that a crash left without a name goes when the volume is opened next (`recovery`).
 
+use std::collections::BTreeMap;
+
 use ondisk::features::RoCompat;
 use ondisk::quota::{self, QuotaKind};
 use ondisk::units::InodeNumber;
@@ -19,18 +21,26 @@ const MOMENTS: u32 = 1000;
 
 type Named = (QuotaKind, InodeNumber);
 
+/// Contents of files that held limits before.
+type Earlier = BTreeMap<QuotaKind, Vec<u8>>;
+
 impl Quota<'_> {
-    /// Begins to count the usage of some kinds of ids: their files are made from what all inodes in use hold. A kind that
-    /// is counted already stays as it is.
+    /// Begins to count the usage of some kinds of ids: their files are made from what all inodes in use hold, with the
+    /// limits of [`Quota::earlier`]. A kind that is counted already stays as it is.
     ///
     /// # Errors
-    /// Projects on a volume that has none; more ids than one transaction of the journal can hold; no space; a broken
+    /// Projects on a volume that has none; earlier limits that can't be taken over; more ids than one transaction of the journal can hold; no space; a broken
     /// inode or bitmap. Then nothing has changed.
     pub fn switch_on(self, kinds: &[QuotaKind]) -> Result<()> {
         let volume = self.volume;
         if kinds.contains(&QuotaKind::Project) && !volume.format.has_ro_compat(RoCompat::PROJECT) {
-            return Err(Error::Unsupported("the volume has no projects (feature `project`)".into()));
+            let what =
+                "the volume has no projects (feature `project`); `plat tune -Q prjquota` gives it both";
+            return Err(Error::Unsupported(what.into()));
         }
+        let earlier = |kind: &QuotaKind| Ok(self.earlier(*kind)?.map(|contents| (*kind, contents)));
+        let earlier: Earlier =
+            kinds.iter().filter_map(|kind| earlier(kind).transpose()).collect::<Result<_>>()?;
         volume.sync()?;
         let is_apart = volume.order.names_files_apart();
         let mut left = MOMENTS;
@@ -40,7 +50,7 @@ impl Quota<'_> {
                 left -= 1;
                 return if left > 0 { tx.wait_for_commit() } else { Err(busy()) };
             }
-            let made = self.make_missing(tx, kinds)?;
+            let made = self.make_missing(tx, kinds, &earlier)?;
             if !is_apart {
                 name_all(tx, &made);
             }
@@ -57,7 +67,7 @@ impl Quota<'_> {
         Ok(())
     }
 
-    fn make_missing(self, tx: &mut Tx<'_>, kinds: &[QuotaKind]) -> Result<Vec<Named>> {
+    fn make_missing(self, tx: &mut Tx<'_>, kinds: &[QuotaKind], earlier: &Earlier) -> Result<Vec<Named>> {
         let raw = self.volume.superblock();
         let tables = Count::of_all(self.volume, tx.view())?;
         let ledgers = &self.volume.session.ledgers;
@@ -68,7 +78,11 @@ impl Quota<'_> {
             }
             let none = UsageTable::new();
             let table = tables.get(*kind as usize).unwrap_or(&none);
-            made.push((*kind, tx.make_file(*kind, &quota::encode(*kind, table))?));
+            let contents = match earlier.get(kind) {
+                Some(limits) => quota::update(*kind, limits, table),
+                None => quota::encode(*kind, table),
+            };
+            made.push((*kind, tx.make_file(*kind, &contents)?));
         }
         Ok(made)
     }

@@ -93,9 +93,14 @@ impl Draft {
     /// # Errors
     /// As [`Draft::open`], but for the mark.
     pub fn open_marked(device: Arc<dyn Device>, limits: Limits) -> Result<Self> {
+        refuse_unclosed(&read_superblock(&*device)?)?;
+        Self::open_as_it_is(device, limits)
+    }
+
+    /// As [`Draft::open_marked`], also of a volume that was not closed: for changes of the superblock alone.
+    pub(crate) fn open_as_it_is(device: Arc<dyn Device>, limits: Limits) -> Result<Self> {
         let raw = read_superblock(&*device)?;
         refuse_unreadable(raw.features())?;
-        refuse_unclosed(&raw)?;
         let geometry = Geometry::from_superblock(&raw).map_err(platfs_device::Error::from)?;
         let sealer = Sealer::from_superblock(&raw);
         if !sealer.superblock_is_right(&raw) {
@@ -149,6 +154,12 @@ impl Draft {
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// The volume as it is.
+    #[must_use]
+    pub fn base(&self) -> &Arc<dyn Device> {
+        &self.base
     }
 
     /// The volume with the edits so far.
@@ -312,6 +323,12 @@ impl Draft {
 /// Refuses a volume that another program has, or that needs a mount or a check first.
 pub(crate) fn refuse_unclosed(raw: &RawSuperblock) -> Result<()> {
     if raw.features().incompat.contains(Incompat::RECOVER) {
+        if raw.s_journal_inum.get() == 0 {
+            return refused(
+                "its journal on another device is to be replayed: mount it with that device once; if the device is lost, \
+                 `plat tune -f -O ^has_journal` gives up what only the journal has",
+            );
+        }
         return refused(
             "its journal is to be replayed: mount and unmount it, or let `plat check -p` replay it, then try again",
         );

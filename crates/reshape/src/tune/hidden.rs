@@ -1,6 +1,7 @@
 //! Files and blocks of the volume itself: the journal, the orphan file, files of quota, the block of mount protection.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ondisk::features::{Compat, Incompat, RoCompat};
 use ondisk::inode::{Inode, InodeFlags, TimeField};
@@ -8,9 +9,10 @@ use ondisk::journal::{MIN_JOURNAL_BLOCKS, RawJournalSuperblock};
 use ondisk::mmp::{MMP_DEFAULT_INTERVAL, MMP_MAX_INTERVAL, RawMmp};
 use ondisk::orphan_file;
 use ondisk::quota::{self, QuotaKind, Usage};
-use ondisk::superblock::JOURNAL_MAP_COPIED;
+use ondisk::superblock::{JOURNAL_MAP_COPIED, RawSuperblock};
 use ondisk::units::{Block, Group, InodeNumber, low_u32};
 use platfs::mkfs::default_journal_blocks;
+use platfs::{OpenOptions, Volume};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
@@ -152,13 +154,17 @@ pub(super) fn remove_journal(work: &mut Work<'_>) -> Result<()> {
         let blocks = work.give_up_file(number)?;
         overhead(work, -i64::try_from(blocks).unwrap_or(0));
     }
-    let raw = work.draft.superblock_mut();
+    forget_journal(work.draft.superblock_mut());
+    work.set_compat(Compat::HAS_JOURNAL, false)
+}
+
+/// Names no journal any more.
+pub(super) fn forget_journal(raw: &mut RawSuperblock) {
     raw.s_journal_inum.set(0);
     raw.s_journal_dev.set(0);
     raw.s_journal_uuid = [0; 16];
     raw.s_jnl_backup_type = 0;
     raw.s_jnl_blocks = [U32::new(0); 17];
-    work.set_compat(Compat::HAS_JOURNAL, false)
 }
 
 /// Makes the file that lists orphans.
@@ -245,12 +251,22 @@ pub(super) fn add_quota(work: &mut Work<'_>, kind: QuotaKind) -> Result<()> {
         return refused("quota of projects needs inodes of 256 bytes (-I 256)");
     }
     work.deepen()?;
+    if kind == QuotaKind::Project {
+        work.draft.reshape(|raw| {
+            let mut features = raw.features();
+            features.ro_compat |= RoCompat::PROJECT;
+            raw.set_features(features);
+        })?;
+    }
     let number = match kind {
         QuotaKind::User => InodeNumber::constant(3),
         QuotaKind::Group => InodeNumber::constant(4),
         QuotaKind::Project => work.draft.take_inode()?,
     };
-    let contents = quota::encode(kind, &usage(work, kind)?);
+    let contents = match earlier_limits(work, kind)? {
+        Some(limits) => quota::update(kind, &limits, &usage(work, kind)?),
+        None => quota::encode(kind, &usage(work, kind)?),
+    };
     let geometry = *work.draft.geometry();
     let mut inode = work.own_file(number, contents.len() as u64);
     inode.set_flags(InodeFlags::IMMUTABLE);
@@ -266,6 +282,17 @@ pub(super) fn add_quota(work: &mut Work<'_>, kind: QuotaKind) -> Result<()> {
     quota_field(work, kind).set(number.get());
     work.expected.insert("quota-usage");
     set_quota_feature(work)
+}
+
+/// The limits of an ordinary file from before the feature `quota`; it stays.
+fn earlier_limits(work: &mut Work<'_>, kind: QuotaKind) -> Result<Option<Vec<u8>>> {
+    let volume = Volume::open(Arc::clone(work.draft.base()), &OpenOptions::new())?;
+    let limits = volume.quota().earlier(kind)?;
+    if limits.is_some() {
+        work.notes
+            .push(format!("the limits of /aquota.{kind} are taken over; the file itself is of no use now"));
+    }
+    Ok(limits)
 }
 
 /// Gives up the file of a kind of quota, and the limits in it.

@@ -7,6 +7,7 @@
 //! | `in_use` | what changes while a volume is mounted, and how its server learns of it |
 //! | `features` | which features may be turned on and off, and what goes with each |
 //! | `hidden` | files and blocks of the volume itself: journal, orphan file, quota, mount protection |
+//! | `lost_journal` | a journal whose device is gone |
 //! | `headers` | backups and blocks kept for growth |
 //! | `width` | descriptors of 64 and of 32 bytes |
 //! | `inode_size` | larger inode records |
@@ -23,6 +24,7 @@ mod headers;
 mod hidden;
 mod in_use;
 mod inode_size;
+mod lost_journal;
 mod request;
 mod width;
 
@@ -83,6 +85,9 @@ impl Work<'_> {
 /// with its reason, and the remedy where there is one.
 pub fn tune(device: &Arc<dyn Device>, request: &Request, limits: Limits) -> Result<Tuned> {
     let before = read_superblock(&**device)?;
+    if lost_journal::is_meant(request, &before) {
+        return lost_journal::give_up(device, request, limits);
+    }
     if let Some(wide) = width::alone(request, &before)
         && !width::fits(&before, wide)?
     {

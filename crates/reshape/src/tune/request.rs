@@ -28,6 +28,8 @@ pub struct Request {
     pub mmp: MmpOptions,
     /// Bytes of an inode record, more than there are.
     pub inode_size: Option<u16>,
+    /// Give up a journal that waits to be replayed on a device that is gone, with all that only it has.
+    pub force: bool,
     /// Bytes for identifiers that have to be made up.
     pub random: [u8; 16],
 }
