@@ -43,8 +43,9 @@ pub struct Tune {
     /// Keep the way back in a new file: `plat check --undo-from FILE IMAGE` goes it.
     #[arg(short = 'z', long, value_name = "FILE")]
     undo: Option<PathBuf>,
-    /// Accepted for scripts made for tune2fs; what it would force is refused here for a reason.
-    #[arg(short = 'f', hide = true)]
+    /// With `-E clear_mmp`: clears the mark of another host at once, without a look at whether that host lives. Elsewhere
+    /// it does nothing: what tune2fs would force is refused here for a reason.
+    #[arg(short = 'f')]
     force: bool,
     /// One JSON object.
     #[arg(long)]
@@ -122,7 +123,10 @@ impl Tune {
     }
 
     fn change(&self, console: &mut Console<'_>, name: &str, request: &Request) -> Result<Tuned, Failure> {
-        let held = Held::open(&self.image, console)?;
+        let held = match request.mmp.clear {
+            true => Held::open_deserted(&self.image, self.force, console)?,
+            false => Held::open(&self.image, console)?,
+        };
         let tuned = tune(held.device(), request, reshaping::limits())
             .map_err(|error| reshaping::failed(name, &error))?;
         held.write(&tuned.change, self.undo.as_deref())?;
