@@ -227,7 +227,8 @@ fn offer(flags: u64) -> Offer {
     Offer { major: 7, minor: 45, read_ahead: 131_072, flags }
 }
 
-const WISH: Wish = Wish { read_only: false, acl: true, writeback: true, rings: true, largest: 1 << 20 };
+const WISH: Wish =
+    Wish { read_only: false, acl: true, writeback: true, rings: true, largest: 1 << 20, time_unit: 1 };
 
 #[test]
 fn what_is_agreed_is_wished_for_and_offered() {
