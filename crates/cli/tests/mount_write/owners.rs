@@ -122,18 +122,26 @@ fn a_refused_chattr_changes_nothing() {
 #[test]
 fn a_new_owner_who_is_nobody_takes_the_special_bits() {
     let test = "a_new_owner_who_is_nobody_takes_the_special_bits";
-    if !have(test, &["mke2fs", "e2fsck"]) {
+    if !have(test, &["mke2fs", "e2fsck", "python3"]) {
         return;
     }
     let scratch = Scratch::new(test);
-    for options in ["rw", "rw,nowriteback_cache", "rw,default_permissions"] {
+    let base = ["rw", "rw,nowriteback_cache", "rw,default_permissions"];
+    let for_others = base.map(|words| format!("{words},allow_other"));
+    for options in &[base.map(str::to_owned), for_others].concat() {
         let image = ext4(&scratch);
         let mounted = Mounted::new(&image, &["-o", options]).unwrap();
+        fs::set_permissions(mounted.path().parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
         let path = mounted.path().join("f");
         fs::write(&path, "x").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o6755)).unwrap();
         chown(&path, None, None).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o755, "{options}");
+        // It is the owner's to do.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6755)).unwrap();
+        let line = format!("import os, sys; os.setuid({USER}); os.chown(sys.argv[1], -1, -1)");
+        let _ = tool::command("python3").args(["-c", &line]).arg(&path).output().unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o6755, "{options}");
         // A file whose times are brought by the kernel after other changes keeps them.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o6755)).unwrap();
         fs::hard_link(&path, mounted.path().join("g")).unwrap();

@@ -82,6 +82,7 @@ pub const EXCUSES: &[Excuse] = &[
     excuse("times-rules_of_attributes", "a -> ", OWN_TIMES),
     excuse("times-set_before_1970_and_after_2038", "", OWN_TIMES),
     excuse("times-set_beyond_what_is_kept", "", OWN_TIMES),
+    excuse("modes-chown_clears_bits", "2745", NO_CALLER),
     excuse("modes-fallocate_clears_bits", "767", NO_CALLER),
     excuse("modes-truncate_clears_bits", "767", NO_CALLER),
     excuse("modes-write_clears_bits", "767", NO_CALLER),
