@@ -28,7 +28,7 @@ fn rows(facts: &[Fact]) -> Value {
 /// Every field of the superblock in words, and of the journal's.
 pub(crate) fn superblock(open: &Open) -> Answer {
     let raw = open.volume.superblock();
-    let mut found = Findings { raw, journal: None, problems: Vec::new() };
+    let mut found = Findings { raw, journal: None, mark: None, problems: Vec::new() };
     match journal(&open.volume, &found.raw) {
         Ok(journal) => found.journal = journal,
         Err(error) => found.problems.push(error.to_string()),

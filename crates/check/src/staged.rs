@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::copies::Copies;
-use platfs_device::{Device, Error};
+use platfs_device::{Device, Error, Protection};
 
 /// Bytes of a piece in which changes are kept: the smallest block there is.
 pub(super) const PIECE: usize = 1024;
@@ -162,6 +162,11 @@ impl Staged {
 }
 
 impl Device for Staged {
+    /// What is written stays in this process until it is applied.
+    fn protection(&self) -> Protection {
+        Protection::Alone
+    }
+
     fn size(&self) -> u64 {
         self.base.size()
     }

@@ -12,6 +12,7 @@ mod free_runs;
 pub mod image;
 pub mod keys;
 pub mod manual;
+pub mod marks;
 pub mod memory;
 pub mod mount;
 pub mod nbd;

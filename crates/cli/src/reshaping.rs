@@ -63,6 +63,16 @@ impl Held {
         Held::on(name, device, door::way_back(image), console)
     }
 
+    /// As [`Held::open`], also where another host left its mark (`mmp`); with `force` whatever that host does now.
+    ///
+    /// # Errors
+    /// As [`Held::open`].
+    pub fn open_deserted(image: &OsStr, force: bool, console: &mut Console<'_>) -> Result<Self, Failure> {
+        let name = image::shown(image).to_string();
+        let device = door::open_deserted(image, force).map_err(|error| Failure::about(&name, error))?;
+        Held::on(name, device, door::way_back(image), console)
+    }
+
     /// The same of a device that nobody else has, with the path of the file that keeps the way back.
     ///
     /// # Errors

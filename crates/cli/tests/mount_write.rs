@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "mount_write/hosts.rs"]
+mod hosts;
+#[path = "mount_write/owners.rs"]
+mod owners;
 #[path = "mount_write/rules.rs"]
 mod rules;
 mod support;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use fuse::{Caller, Change, Entry, Kind, NewNode, ROOT, Service, SetTime, Time};
+use plat_cli::mount::appearance::Appearance;
 use plat_cli::mount::log::{Detail, Log};
 use plat_cli::mount::options::OnDamage;
 use plat_cli::mount::tree::{Terms, Tree};
@@ -26,6 +27,8 @@ fn tree() -> Tree {
         writable: true,
         writeback: true,
         access_times: AccessTimes::Off,
+        appearance: Appearance::default(),
+        fake_root: false,
         sync: false,
         sync_names: false,
     };

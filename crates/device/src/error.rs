@@ -22,6 +22,9 @@ pub enum Error {
     /// The volume needs something that this code does not do; neither its fault nor the caller's.
     #[error("unsupported: {0}")]
     Unsupported(String),
+    /// Another host has the volume, as its mark of multiple mount protection says; the text names it.
+    #[error("in use by another host, as its mark of multiple mount protection says: {0}")]
+    InUse(String),
     /// The argument makes no sense.
     #[error("invalid argument: {0}")]
     Invalid(String),

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Device, check_range};
+use super::{Device, Protection, check_range};
 
 /// A regular file or block device.
 #[derive(Debug)]
@@ -12,6 +12,7 @@ pub struct FileDevice {
     file: File,
     size: AtomicU64,
     flushes: bool,
+    unshared: bool,
 }
 
 impl FileDevice {
@@ -22,7 +23,7 @@ impl FileDevice {
     pub fn new(mut file: File) -> io::Result<Self> {
         // Seeking, unlike metadata, also gives the size of block devices.
         let size = file.seek(SeekFrom::End(0))?;
-        Ok(FileDevice { file, size: AtomicU64::new(size), flushes: true })
+        Ok(FileDevice { file, size: AtomicU64::new(size), flushes: true, unshared: false })
     }
 
     /// As [`FileDevice::new`], of a file that no other program has locked (flock, on Linux). The lock ends with the
@@ -40,6 +41,13 @@ impl FileDevice {
     #[must_use]
     pub fn without_flush(mut self) -> Self {
         self.flushes = false;
+        self
+    }
+
+    /// Says that no other host reaches the file: the mark of a volume in it is not taken ([`mmp`](crate::mmp)).
+    #[must_use]
+    pub fn unshared(mut self) -> Self {
+        self.unshared = true;
         self
     }
 }
@@ -160,6 +168,10 @@ fn queue_of(device: u64, what: &str) -> Option<u64> {
 impl Device for FileDevice {
     fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
+    }
+
+    fn protection(&self) -> Protection {
+        if self.unshared { Protection::Alone } else { Protection::Open }
     }
 
     fn lengthen(&self, to: Option<u64>) -> io::Result<u64> {

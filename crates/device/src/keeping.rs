@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-use super::{Device, check_range};
+use super::{Device, Protection, check_range};
 
 /// Base-2 logarithm of the bytes of a part.
 const PART_LOG2: u32 = 16;
@@ -92,6 +92,10 @@ impl Device for Keeping {
 
     fn discard_unit(&self) -> io::Result<u64> {
         self.inner.discard_unit()
+    }
+
+    fn protection(&self) -> Protection {
+        self.inner.protection()
     }
 
     fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {

@@ -28,6 +28,7 @@ mod keeping;
 mod lookalike;
 pub mod map;
 mod memory;
+pub mod mmp;
 mod overlay;
 pub mod partitions;
 mod record;
@@ -49,6 +50,17 @@ pub use record::{Event, Recorder};
 pub use superblock::{read_superblock, refuse_unreadable};
 pub use window::Window;
 pub use write_behind::WriteBehind;
+
+/// Which other hosts can write a device meanwhile, as far as multiple mount protection goes ([`mmp`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protection {
+    /// Any that reach it.
+    Open,
+    /// None: it is this process's own, or its volume bears the mark of this host.
+    Alone,
+    /// Another has taken it: nothing is written any more.
+    Lost,
+}
 
 /// Storage addressed by byte offset.
 ///
@@ -123,6 +135,11 @@ pub trait Device: Send + Sync {
     /// The file whose bytes these are, and where in it they begin: for copies that the system makes by itself.
     fn lies_in(&self) -> Option<(&File, u64)> {
         None
+    }
+
+    /// Which other hosts can write it. A device on top of another says what that one says.
+    fn protection(&self) -> Protection {
+        Protection::Open
     }
 
     /// Makes a range read as zeros, without storage behind it where possible.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{PoisonError, RwLock};
 
-use super::{Device, check_range};
+use super::{Device, Protection, check_range};
 
 const CHUNK: u64 = 64 * 1024;
 
@@ -86,6 +86,11 @@ impl Device for MemoryDevice {
 
     fn flush(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    /// No other process has this memory.
+    fn protection(&self) -> Protection {
+        Protection::Alone
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {

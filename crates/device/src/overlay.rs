@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use ondisk::journal::log::unescape;
 use ondisk::units::BlockSize;
 
-use super::{Device, check_range};
+use super::{Device, Protection, check_range};
 
 /// What stands in the place of a block.
 #[derive(Clone)]
@@ -167,6 +167,11 @@ impl Device for Overlay {
 
     fn flush(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    /// What is written stays in this process.
+    fn protection(&self) -> Protection {
+        Protection::Alone
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Device;
+use super::{Device, Protection};
 
 /// One thing that was asked of a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,6 +67,10 @@ impl Device for Recorder {
 
     fn shorten(&self, to: u64) -> io::Result<()> {
         self.inner.shorten(to)
+    }
+
+    fn protection(&self) -> Protection {
+        self.inner.protection()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {

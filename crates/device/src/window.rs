@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-use super::{Device, check_range};
+use super::{Device, Protection, check_range};
 
 /// A range of bytes of another device, addressed from zero.
 pub struct Window {
@@ -68,6 +68,10 @@ impl Device for Window {
     fn lies_in(&self) -> Option<(&File, u64)> {
         let (file, begin) = self.inner.lies_in()?;
         Some((file, begin.checked_add(self.start)?))
+    }
+
+    fn protection(&self) -> Protection {
+        self.inner.protection()
     }
 
     fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use super::Device;
+use super::{Device, Protection};
 
 /// Bytes gathered into one write: large enough that the cost per call vanishes, small enough to
 /// stay in the second-level cache.
@@ -125,6 +125,10 @@ fn write_all(
 impl Device for WriteBehind {
     fn size(&self) -> u64 {
         self.inner.size()
+    }
+
+    fn protection(&self) -> Protection {
+        self.inner.protection()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {

@@ -2,11 +2,10 @@
 
 use ondisk::corrupt::Place;
 use ondisk::features::{Compat, Features, Incompat};
-use ondisk::mmp::RawMmp;
 use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
 use ondisk::units::Block;
 
-use crate::device::{self, Device};
+use crate::device::{self, Device, mmp};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::options::OpenOptions;
@@ -84,17 +83,12 @@ fn refuse_used_elsewhere(raw: &RawSuperblock, device: &dyn Device, format: &Form
         let problem = format!("the block of multiple mount protection, {block}, lies outside the volume");
         return Err(Error::corrupt(Place::Superblock, problem));
     }
-    let mut bytes = [0; size_of::<RawMmp>()];
-    device
-        .read_at(format.geometry.byte_offset(block), &mut bytes)
-        .map_err(|source| Error::io(format!("reading block {block}"), source))?;
-    let mmp = RawMmp::parse(block, &bytes)?;
-    if mmp.is_clean() {
+    let Some(mark) = mmp::look(device, raw) else {
+        return Err(Error::corrupt(Place::Block(block), "is no block of multiple mount protection"));
+    };
+    if mark.is_clean() {
         return Ok(());
     }
-    let host = String::from_utf8_lossy(&mmp.mmp_nodename);
-    Err(Error::Unsupported(format!(
-        "the volume is in use by another host, or was not closed there: '{}' (mmp)",
-        host.trim_end_matches('\0').escape_default()
-    )))
+    let host = String::from_utf8_lossy(mark.node()).into_owned();
+    Err(Error::InUse(format!("'{}' has it, or did not close it", host.escape_default())))
 }

@@ -109,6 +109,12 @@ pub enum Error {
     /// Metadata could not be written earlier; the volume is not written any more.
     #[error("an earlier write failed: nothing more is written; check the volume")]
     WriteFailed,
+    /// Another host has the volume, as its mark of multiple mount protection says; the text names it.
+    #[error("in use by another host, as its mark of multiple mount protection says: {0}")]
+    InUse(String),
+    /// Another host has taken the volume while it was open here.
+    #[error("another host has taken the volume (multiple mount protection): nothing more is written")]
+    TakenOver,
     /// The volume was opened for reading only.
     #[error("the volume is open for reading only")]
     ReadOnly,
@@ -171,6 +177,7 @@ impl From<device::Error> for Error {
             device::Error::Io { action, source } => Error::Io { action, source },
             device::Error::Corrupt(corrupt) => Error::Corrupt(corrupt),
             device::Error::Unsupported(problem) => Error::Unsupported(problem),
+            device::Error::InUse(host) => Error::InUse(host),
             device::Error::Invalid(problem) => Error::Invalid(problem),
             // Fast commits are no obstacle where there is a writer.
             other => Error::Unsupported(other.to_string()),

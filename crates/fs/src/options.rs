@@ -7,6 +7,7 @@ use ondisk::inode::Timestamp;
 use placement::policy::BlockPolicy;
 use placement::{BlockPolicyKind, DirectoryPolicyKind, Placing};
 
+use crate::device::mmp::{Host, ThisHost};
 use crate::keys::Key;
 
 /// What a crash may do to the contents of files, on volumes with a journal.
@@ -48,6 +49,16 @@ impl fmt::Debug for OwnPolicy {
     }
 }
 
+/// The host that takes the mark of multiple mount protection.
+#[derive(Clone)]
+pub(crate) struct OwnHost(Arc<dyn Host>);
+
+impl fmt::Debug for OwnHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnHost")
+    }
+}
+
 /// How to open a volume.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -72,6 +83,8 @@ pub struct OpenOptions {
     pub(crate) now: Timestamp,
     pub(crate) seed: u64,
     pub(crate) keys: Vec<Key>,
+    pub(crate) host: Option<OwnHost>,
+    pub(crate) unshared: bool,
 }
 
 impl Default for OpenOptions {
@@ -98,6 +111,8 @@ impl Default for OpenOptions {
             now: Timestamp::default(),
             seed: 0,
             keys: Vec::new(),
+            host: None,
+            unshared: false,
         }
     }
 }
@@ -257,6 +272,31 @@ impl OpenOptions {
             (false, _) => {}
         }
         self
+    }
+
+    /// The host that takes the mark of a volume with multiple mount protection: its name, its clock, how it waits. If not
+    /// said, this machine.
+    #[must_use]
+    pub fn host(mut self, host: Arc<dyn Host>) -> Self {
+        self.host = Some(OwnHost(host));
+        self
+    }
+
+    /// Says that no other host can reach the volume, as a file that was just made: the mark of multiple mount protection is
+    /// not taken. Without it an opening for writing of a volume that has one waits for 11 seconds or more, and while the
+    /// volume is open the mark is renewed ([`mmp`](crate::device::mmp)); [`Device::protection`](crate::device::Device)
+    /// of devices that hold it, or that nobody else reaches, says so by itself.
+    #[must_use]
+    pub fn unshared(mut self, unshared: bool) -> Self {
+        self.unshared = unshared;
+        self
+    }
+
+    /// The host whose mark is to be taken before anything is written, if one is.
+    pub(crate) fn marking(&self) -> Option<Arc<dyn Host>> {
+        let is_meant = self.write && !(self.loading || self.replaying || self.unshared);
+        let own = || self.host.as_ref().map(|OwnHost(host)| Arc::clone(host));
+        is_meant.then(|| own().unwrap_or_else(|| Arc::new(ThisHost::new(b"platfs"))))
     }
 
     /// For replay of fast commits: the volume is opened as its log left it, and nothing is done to it but what the

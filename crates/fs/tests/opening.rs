@@ -11,6 +11,7 @@ use platfs::device::{Device, FileDevice, MemoryDevice};
 use platfs::mkfs::{FsType, Options, Plan, parse_features};
 use platfs::ondisk::features::{Incompat, RoCompat};
 use platfs::ondisk::orphan_file;
+use platfs::ondisk::seal::Sealer;
 use platfs::ondisk::superblock::STATE_VALID;
 use platfs::ondisk::units::InodeNumber;
 use platfs::{Attributes, Error, Kind, NewInode, OpenOptions, State, Volume, WriteOptions, read_superblock};
@@ -33,7 +34,7 @@ fn writing() -> OpenOptions {
 fn refusal(device: &Arc<MemoryDevice>, options: &OpenOptions) -> String {
     let device: Arc<dyn Device> = device.clone();
     match Volume::open(device, options) {
-        Err(Error::Unsupported(why)) => why,
+        Err(Error::Unsupported(why) | Error::InUse(why)) => why,
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("opened"),
     }
@@ -84,10 +85,17 @@ fn a_volume_in_use_by_another_host_is_refused() {
     Volume::open(device.clone(), &writing()).unwrap();
     let superblock = read_superblock(&*device).unwrap();
     let block_len = 1024 << superblock.s_log_block_size.get();
-    let sequence = superblock.s_mmp_block.get() * block_len + 4;
-    device.write_at(sequence, &7_u32.to_le_bytes()).unwrap();
-    assert!(refusal(&device, &writing().force(true)).contains("another host"));
+    let mut mark = platfs::device::mmp::look(&*device, &superblock).unwrap();
+    mark.mmp_seq.set(7);
+    mark.set_names(b"elsewhere", b"sda");
+    Sealer::from_superblock(&superblock).seal_mmp(mark.as_mut_bytes());
+    device.write_at(superblock.s_mmp_block.get() * block_len, mark.as_bytes()).unwrap();
+    assert!(refusal(&device, &writing().force(true)).contains("'elsewhere'"));
     Volume::open(device.clone(), &OpenOptions::new()).unwrap();
+    // A block that is none keeps writers off, too.
+    device.write_at(superblock.s_mmp_block.get() * block_len, &[9]).unwrap();
+    let damaged = Volume::open(device.clone(), &writing());
+    assert!(matches!(damaged, Err(Error::Corrupt(_))));
 }
 
 fn on_disk(image: &Path, fs_type: FsType, features: &str) -> Arc<FileDevice> {

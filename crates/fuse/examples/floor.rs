@@ -35,6 +35,7 @@ fn options() -> Options {
         exec: true,
         acl: false,
         own_permissions: true,
+        time_unit: 1,
         writeback: true,
         transport: Transport::Auto,
         give_way: GiveWay::Auto,

@@ -80,6 +80,7 @@ fn round(transport: Transport, writeback: bool) -> [Figures; 3] {
         exec: false,
         acl: false,
         own_permissions: false,
+        time_unit: 1,
         writeback,
         transport,
         give_way: GiveWay::Auto,

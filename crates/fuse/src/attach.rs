@@ -68,6 +68,8 @@ pub struct Options {
     pub own_permissions: bool,
     /// The kernel collects writes in its pages, and keeps size and times of what it has written to.
     pub writeback: bool,
+    /// Nanoseconds that times are kept to: a power of ten, up to a second.
+    pub time_unit: u32,
     /// How requests come and answers go.
     pub transport: Transport,
     /// Whether the threads give way.

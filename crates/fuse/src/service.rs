@@ -230,6 +230,8 @@ pub struct Access {
     pub append: bool,
     /// To be run as a program.
     pub execute: bool,
+    /// Reading leaves the time of access (`O_NOATIME`).
+    pub keep_access_time: bool,
 }
 
 /// What the kernel knows of the attributes of a node after a verb whose answer does not carry them.

@@ -54,6 +54,7 @@ impl Mounted {
         fs::create_dir(&directory).unwrap();
         let options = Options {
             own_permissions: false,
+            time_unit: 1,
             source: "memory".into(),
             subtype: "memory".into(),
             read_only: false,

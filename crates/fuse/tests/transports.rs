@@ -44,6 +44,7 @@ impl Mounted {
             exec: true,
             acl: false,
             own_permissions: false,
+            time_unit: 1,
             writeback,
             transport,
             give_way: GiveWay::Auto,

@@ -13,6 +13,12 @@ use crate::units::Block;
 pub const MMP_MAGIC: u32 = 0x004D_4D50;
 /// `mmp_seq` of a volume that is not in use.
 pub const MMP_CLEAN: u32 = 0xFF4D_4D50;
+/// `mmp_seq` of a volume that a check works on.
+pub const MMP_CHECK: u32 = 0xE24D_4D50;
+/// The largest `mmp_seq` of a volume that is in use; above it stand marks.
+pub const MMP_SEQ_MAX: u32 = 0xE24D_4D4F;
+/// Least seconds that others give a host to renew its mark.
+pub const MMP_MIN_CHECK_INTERVAL: u16 = 5;
 /// Seconds between updates where nothing else is asked for.
 pub const MMP_DEFAULT_INTERVAL: u16 = 5;
 /// Most seconds between updates.
@@ -39,10 +45,29 @@ const _: () = {
     assert!(std::mem::offset_of!(RawMmp, mmp_checksum) == 0x3FC);
 };
 
+/// What the sequence of a block says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MmpUse {
+    /// The volume is not in use.
+    Clean,
+    /// A host has it mounted, or had when it stopped.
+    Mounted,
+    /// A check works on it, or did when it stopped.
+    Check,
+    /// A mark that this code does not know.
+    Unknown,
+}
+
+/// The bytes of a name, up to the first zero.
+fn name(field: &[u8]) -> &[u8] {
+    field.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
 /// Copies as much of a name as fits, leaving at least one zero byte behind it.
 fn set_name(field: &mut [u8], name: &[u8]) {
     let len = name.len().min(field.len().saturating_sub(1));
-    for (to, from) in field.iter_mut().zip(name.iter().take(len)) {
+    let names = name.iter().take(len).chain(std::iter::repeat(&0));
+    for (to, from) in field.iter_mut().zip(names) {
         *to = *from;
     }
 }
@@ -56,9 +81,26 @@ impl RawMmp {
         raw.mmp_seq.set(MMP_CLEAN);
         raw.mmp_time.set(time);
         raw.mmp_check_interval.set(interval);
-        set_name(&mut raw.mmp_nodename, node);
-        set_name(&mut raw.mmp_bdevname, device);
+        raw.set_names(node, device);
         raw
+    }
+
+    /// Says which host has the volume, and by which device.
+    pub fn set_names(&mut self, node: &[u8], device: &[u8]) {
+        set_name(&mut self.mmp_nodename, node);
+        set_name(&mut self.mmp_bdevname, device);
+    }
+
+    /// The host that wrote the block.
+    #[must_use]
+    pub fn node(&self) -> &[u8] {
+        name(&self.mmp_nodename)
+    }
+
+    /// The device by which that host has the volume.
+    #[must_use]
+    pub fn device(&self) -> &[u8] {
+        name(&self.mmp_bdevname)
     }
 
     /// Reads the block at `place` of the volume.
@@ -70,6 +112,18 @@ impl RawMmp {
         match RawMmp::read_from_prefix(bytes) {
             Ok((raw, _)) if raw.mmp_magic.get() == MMP_MAGIC => Ok(raw),
             _ => Err(Corrupt::new(Place::Block(place), "is no block of multiple mount protection")),
+        }
+    }
+
+    /// What the sequence says.
+    #[must_use]
+    pub fn usage(&self) -> MmpUse {
+        // spec: mmp
+        match self.mmp_seq.get() {
+            MMP_CLEAN => MmpUse::Clean,
+            MMP_CHECK => MmpUse::Check,
+            seq if seq <= MMP_SEQ_MAX => MmpUse::Mounted,
+            _ => MmpUse::Unknown,
         }
     }
 

@@ -63,7 +63,7 @@ fn limits() -> Limits {
 
 fn open(image: &Path) -> Arc<dyn Device> {
     let file = File::options().read(true).write(true).open(image).unwrap();
-    Arc::new(FileDevice::new(file).unwrap().without_flush())
+    Arc::new(FileDevice::new(file).unwrap().without_flush().unshared())
 }
 
 /// Carries a plan out.
@@ -337,6 +337,9 @@ struct Ending {
 }
 
 impl Device for Ending {
+    fn protection(&self) -> platfs_device::Protection {
+        self.inner.protection()
+    }
     fn size(&self) -> u64 {
         self.inner.size()
     }

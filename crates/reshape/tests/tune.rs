@@ -140,7 +140,8 @@ fn of_features() -> Vec<Case> {
 }
 
 fn device(image: &Path) -> Arc<dyn Device> {
-    Arc::new(FileDevice::new(File::options().read(true).write(true).open(image).unwrap()).unwrap())
+    let file = File::options().read(true).write(true).open(image).unwrap();
+    Arc::new(FileDevice::new(file).unwrap().unshared())
 }
 
 fn limits() -> Limits {

@@ -48,7 +48,7 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/device",
         rungs: "
-            journal
+            journal mmp
             groups
             lookalike superblock
             error file keeping map memory overlay partitions record window write_behind
@@ -215,7 +215,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             stores stores_left_out
             signals
             progress
-            console memory nbd owner size text
+            console marks memory nbd owner size text
         ",
         knots: &[],
         long_lists: 4,

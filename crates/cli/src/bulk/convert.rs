@@ -103,7 +103,7 @@ pub fn convert(
 }
 
 fn is_grave(error: &Error) -> bool {
-    matches!(error, Error::Io { .. } | Error::WriteFailed | Error::NoSpace)
+    matches!(error, Error::Io { .. } | Error::WriteFailed | Error::TakenOver | Error::NoSpace)
 }
 
 struct Work<'j> {

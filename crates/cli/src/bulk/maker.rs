@@ -268,7 +268,10 @@ impl<'j> Maker<'j> {
 
 /// Whether a failure may be that of one file among several, or of their number.
 fn is_shared(error: &Error) -> bool {
-    !matches!(error, Error::Io { .. } | Error::WriteFailed | Error::Corrupt(_) | Error::ReadOnly)
+    !matches!(
+        error,
+        Error::Io { .. } | Error::WriteFailed | Error::TakenOver | Error::Corrupt(_) | Error::ReadOnly
+    )
 }
 
 /// A failure to make a file, with the remedy.

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::fsck;
+use crate::marks;
 use crate::progress;
 use crate::signals::{self, Heard};
 
@@ -24,6 +25,8 @@ pub fn busy() -> MutexGuard<'static, ()> {
 
 fn stop(name: &'static str) {
     let _done = busy();
+    // Of a check the next one can't wait for the end.
+    marks::release_all();
     progress::aside(|was_drawn| {
         // Else behind a question, or behind the `^C` of the terminal.
         let start = if was_drawn { "" } else { "\n" };

@@ -238,7 +238,7 @@ impl Check {
                 }
             };
         }
-        let opened = door::open_write(&image).map_err(|error| error.to_string());
+        let opened = door::open_check(&image).map_err(|error| error.to_string());
         let opened = opened.map(|device| Held { name: name.clone(), device, mode, _lock: None });
         match opened {
             Err(why) if mode == Mode::Ask => {

@@ -9,10 +9,12 @@ use std::{fs, io};
 
 use clap::Args;
 use fuse::{Service, Session};
+use platfs::Volume;
 
 use crate::console::{Console, Failure};
 use crate::control::{Served, Server};
 use crate::image;
+use crate::marks;
 use crate::mount::daemon;
 use crate::mount::keeper::Keeper;
 use crate::mount::log::{Detail, Log};
@@ -95,6 +97,8 @@ impl Mount {
         let name = image::shown(&self.image).to_string();
         let opened = opening::open(&self.image, &options)?;
         let log = Arc::new(self.open_log()?);
+        let complaints = Arc::clone(&log);
+        marks::report_to(move |why| complaints.complain(why));
         for warning in &opened.warnings {
             console.warn(format!("{name}: {warning}"));
             if self.background {
@@ -177,9 +181,9 @@ impl Mount {
         let stop = StopSignals::hold().map_err(|error| failed(&error))?;
         let Opened { image: OpenImage { volume, name: whole }, writable, shared, keeping, .. } = opened;
         let terms = terms(options, writable, &volume);
-        let guard = Guard::as_asked(options.permissions, options.allow_other, writable);
+        let guard = Guard::as_asked(options.asked_permissions(), options.allow_other, writable);
         let guard = guard.map_err(|why| failed(&why))?;
-        let how = self.connection(options, &terms, guard.is_some());
+        let how = self.connection(options, &terms, guard.is_some() || options.fake_root, fraction(&volume));
         let prefetch = self.prefetched(&volume)?;
         let tree = Tree::new(volume, log, terms).map_err(|error| Failure::about(&whole, error))?;
         let tree = Arc::new(tree.guarded(guard));
@@ -221,7 +225,13 @@ impl Mount {
     }
 
     /// How the kernel is spoken with.
-    fn connection(&self, options: &MountOptions, terms: &Terms, own_permissions: bool) -> fuse::Options {
+    fn connection(
+        &self,
+        options: &MountOptions,
+        terms: &Terms,
+        own_permissions: bool,
+        time_unit: u32,
+    ) -> fuse::Options {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         fuse::Options {
             source: options.source.clone().unwrap_or_else(|| self.source()),
@@ -234,6 +244,7 @@ impl Mount {
             acl: options.acl,
             own_permissions,
             writeback: terms.writeback,
+            time_unit,
             transport: options.transport,
             give_way: options.give_way,
             threads: self.threads.map_or(processors.clamp(*THREADS.start(), *THREADS.end()), usize::from),
@@ -263,7 +274,7 @@ impl Mount {
     }
 
     /// What reads ahead as a trace says, if that is asked for.
-    fn prefetched(&self, volume: &platfs::Volume) -> Result<Option<Prefetch>, Failure> {
+    fn prefetched(&self, volume: &Volume) -> Result<Option<Prefetch>, Failure> {
         let Some(path) = &self.prefetch else { return Ok(None) };
         let begun = Prefetch::start(volume, path);
         begun.map(Some).map_err(|error| Failure::about(Shown(path.as_os_str().as_bytes()), error))
@@ -290,6 +301,11 @@ impl Mount {
     }
 }
 
+/// The nanoseconds that inodes can tell apart: small ones have room for seconds only.
+fn fraction(volume: &Volume) -> u32 {
+    if volume.superblock().inode_size() > 128 { 1 } else { 1_000_000_000 }
+}
+
 fn terms(options: &MountOptions, writable: bool, volume: &platfs::Volume) -> Terms {
     let writeback = options.writeback.unwrap_or_else(|| is_roomy(volume));
     Terms {
@@ -301,6 +317,8 @@ fn terms(options: &MountOptions, writable: bool, volume: &platfs::Volume) -> Ter
         // What is to be stable at once must not wait in the kernel.
         writeback: writable && writeback && !options.sync,
         access_times: options.access_times,
+        appearance: options.appearance,
+        fake_root: options.fake_root,
         sync: options.sync,
         sync_names: options.sync_names,
     }

@@ -42,7 +42,7 @@ impl Serve {
         };
         let device = match self.read_only {
             true => open_device(&self.image)?,
-            false => door::open_write(&self.image).map_err(|error| Failure::about(&name, error))?,
+            false => door::open_bytes(&self.image).map_err(|error| Failure::about(&name, error))?,
         };
         let stop = StopSignals::hold().map_err(failed)?;
         let listener = UnixListener::bind(&self.nbd).map_err(failed)?;

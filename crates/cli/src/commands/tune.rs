@@ -43,7 +43,8 @@ pub struct Tune {
     /// Keep the way back in a new file: `plat check --undo-from FILE IMAGE` goes it.
     #[arg(short = 'z', long, value_name = "FILE")]
     undo: Option<PathBuf>,
-    /// With `-O ^has_journal`: give up a journal whose device is lost, with all changes that only it has. What else tune2fs
+    /// With `-O ^has_journal`: give up a journal whose device is lost, with all changes that only it has. With
+    /// `-E clear_mmp`: clear the mark of another host at once, without a look at whether that host lives. What else tune2fs
     /// would force is refused here for a reason.
     #[arg(short = 'f')]
     force: bool,
@@ -124,7 +125,10 @@ impl Tune {
     }
 
     fn change(&self, console: &mut Console<'_>, name: &str, request: &Request) -> Result<Tuned, Failure> {
-        let held = Held::open(&self.image, console)?;
+        let held = match request.mmp.clear {
+            true => Held::open_deserted(&self.image, self.force, console)?,
+            false => Held::open(&self.image, console)?,
+        };
         let tuned = tune(held.device(), request, reshaping::limits())
             .map_err(|error| reshaping::failed(name, &error))?;
         held.write(&tuned.change, self.undo.as_deref())?;

@@ -12,7 +12,8 @@
 //! [`Alone`] is for changing an image in place, [`share`] for reading one that must not change meanwhile,
 //! [`replace`] for a file that takes the name of another, [`writer_of`] warns readers of a writer.
 //! Files are known by device and inode, never by the text of a path. What can't be seen from here is not
-//! excluded: a file behind a loop device that was opened by a name that is gone, other machines.
+//! excluded: a file behind a loop device that was opened by a name that is gone; other machines, but for volumes
+//! with multiple mount protection, whose mark is taken ([`marks`]).
 
 mod claim;
 mod ground;
@@ -28,9 +29,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use platfs::device::{Device, FileDevice, Window};
+use platfs::device::mmp::Purpose as For;
+use platfs::device::{self, Device, FileDevice, Protection, Window};
 
 use crate::image::{self, ImageError, ImageSpec, Part, User, open_file};
+use crate::marks;
 use crate::stores;
 use crate::text::Shown;
 use claim::Kind;
@@ -173,6 +176,32 @@ impl Alone {
         };
         Ok(Arc::new(Kept { _held: held, inner }))
     }
+
+    /// As [`Alone::into_device`], with the mark of a volume that has multiple mount protection.
+    fn into_marked(self, name: &OsStr, purpose: For) -> Result<Arc<dyn Device>, ImageError> {
+        let inner = take_mark(self.view()?, name, purpose)?;
+        Ok(Arc::new(Kept { _held: self.into_locks(), inner }))
+    }
+
+    /// What keeps others off, without the image itself.
+    #[must_use]
+    pub fn into_locks(self) -> Vec<File> {
+        let Alone { found, mut held } = self;
+        held.push(found.file);
+        held
+    }
+}
+
+/// Keeps other hosts off the volume on a device, if it has multiple mount protection.
+///
+/// # Errors
+/// Another host has it: [`ImageError::InUse`]. The device's failure.
+pub fn take_mark(inner: Arc<dyn Device>, name: &OsStr, purpose: For) -> Result<Arc<dyn Device>, ImageError> {
+    let label = Path::new(name).file_name().unwrap_or(name).as_bytes();
+    marks::take(inner, purpose, (image::shown(name).to_string(), label)).map_err(|error| match error {
+        device::Error::InUse(why) => ImageError::InUse(User::Host(why)),
+        error => ImageError::Io(io::Error::other(error)),
+    })
 }
 
 /// Opens an existing image, or a part of one, to be written in place; others are kept off as long as the
@@ -181,12 +210,34 @@ impl Alone {
 /// # Errors
 /// See [`ImageError`].
 pub fn open_write(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
-    let device = open_unfinished(name)?;
+    refuse_unfinished(name)?;
+    open_unfinished(name)
+}
+
+/// As [`open_write`], for a check: a volume with multiple mount protection bears the mark of one meanwhile.
+///
+/// # Errors
+/// See [`ImageError`].
+pub fn open_check(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
+    refuse_unfinished(name)?;
+    open_for(name, Some(For::Check))
+}
+
+/// As [`open_write`], for who passes bytes on to others, which see to the volume themselves.
+///
+/// # Errors
+/// See [`ImageError`].
+pub fn open_bytes(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
+    refuse_unfinished(name)?;
+    open_for(name, None)
+}
+
+fn refuse_unfinished(name: &OsStr) -> Result<(), ImageError> {
     let way = way_back(name);
     if way.exists() {
         return Err(ImageError::Unfinished(Shown(way.as_os_str().as_bytes()).to_string()));
     }
-    Ok(device)
+    Ok(())
 }
 
 /// As [`open_write`], also where a change was cut off: for what takes it back, or writes over everything.
@@ -194,10 +245,27 @@ pub fn open_write(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
 /// # Errors
 /// See [`ImageError`].
 pub fn open_unfinished(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
+    open_for(name, Some(For::Write))
+}
+
+/// As [`open_unfinished`], also of a volume that bears the mark of another host which is gone: the mark is cleared. With
+/// `force` nobody waits to see whether it is.
+///
+/// # Errors
+/// See [`ImageError`].
+pub fn open_deserted(name: &OsStr, force: bool) -> Result<Arc<dyn Device>, ImageError> {
+    open_for(name, Some(For::Clear { force }))
+}
+
+fn open_for(name: &OsStr, purpose: Option<For>) -> Result<Arc<dyn Device>, ImageError> {
     if stores::is_meant(name) {
         return Ok(stores::open_write(name)?);
     }
-    Ok(Alone::open(name)?.into_device()?)
+    let alone = Alone::open(name)?;
+    match purpose {
+        Some(purpose) => alone.into_marked(name, purpose),
+        None => Ok(alone.into_device()?),
+    }
 }
 
 /// Where the way back of a change of an image is kept while it is under way: a hidden file beside it, and for a block
@@ -220,14 +288,18 @@ pub fn way_back(name: &OsStr) -> PathBuf {
 
 /// A device whose users are kept off while it lives.
 struct Kept {
-    // Dropped first: when the lock of `inner` is free, everything is.
-    _held: Vec<File>,
+    // Dropped first: the mark in it is cleared while the locks are held.
     inner: Arc<dyn Device>,
+    _held: Vec<File>,
 }
 
 impl Device for Kept {
     fn size(&self) -> u64 {
         self.inner.size()
+    }
+
+    fn protection(&self) -> Protection {
+        self.inner.protection()
     }
 
     fn lengthen(&self, to: Option<u64>) -> io::Result<u64> {

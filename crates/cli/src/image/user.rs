@@ -26,6 +26,8 @@ pub enum User {
         /// RAID, LVM or the like.
         holders: Vec<String>,
     },
+    /// A volume with multiple mount protection bears the mark of another host; who that is.
+    Host(String),
     /// A program that uses this door, or locks what it writes.
     Program,
 }
@@ -61,6 +63,7 @@ impl fmt::Display for User {
             User::Claimed { device, holders } => {
                 write!(f, "{} is part of {}; take that apart first", shown(device), holders.join(", "))
             }
+            User::Host(who) => write!(f, "by another host (multiple mount protection): {who}"),
             User::Program => write!(f, "another program changes it, or reads it and keeps others off"),
         }
     }

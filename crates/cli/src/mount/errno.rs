@@ -12,5 +12,5 @@ pub fn of(error: &Error) -> Errno {
 /// Whether an error is the image's or the device's fault, and must be logged beside the number.
 #[must_use]
 pub fn is_damage(error: &Error) -> bool {
-    matches!(error, Error::Io { .. } | Error::Corrupt(_) | Error::WriteFailed)
+    matches!(error, Error::Io { .. } | Error::Corrupt(_) | Error::WriteFailed | Error::TakenOver)
 }

@@ -4,6 +4,7 @@
 //! what the kernel asks to verbs on a volume. Excludes the conversation with the kernel, which is the
 //! crate `fuse`'s.
 
+pub mod appearance;
 pub mod daemon;
 pub mod errno;
 pub mod helper;

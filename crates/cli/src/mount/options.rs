@@ -6,6 +6,7 @@ use fuse::{GiveWay, Transport};
 use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind, Placing};
 use platfs::{AccessTimes, DataMode, WriteOrder};
 
+use super::appearance::Appearance;
 use super::remount;
 use crate::check::before::When;
 use crate::stores;
@@ -85,6 +86,10 @@ pub struct MountOptions {
     pub flush_locally: Option<bool>,
     /// How long a store that does not answer is waited for, over what the environment says.
     pub patience: Option<Duration>,
+    /// How files look where the image does not say it.
+    pub appearance: Appearance,
+    /// All who come in are root in the image.
+    pub fake_root: bool,
     /// Written bytes wait in memory for their blocks.
     pub delay: bool,
     /// The kernel may keep what programs write in its pages for a while. `None`: as suits the volume's size.
@@ -145,6 +150,8 @@ impl Default for MountOptions {
             stripe: None,
             flush_locally: None,
             patience: None,
+            appearance: Appearance::default(),
+            fake_root: false,
             delay: true,
             writeback: None,
             discard: false,
@@ -272,6 +279,10 @@ const REFUSED: &[(&str, &str)] = &[
 ];
 const OWN_FOR_OTHERS: &str = "mount option `own_permissions` can't be had with `allow_other`: the kernel passes names \
      that it has cached without asking whether a user may";
+const FAKE_ROOT: &str = "mount option `fakeroot` can't be had with `suid` or `dev`: whoever comes in could make programs \
+     and devices of root";
+const OWN_AS_SHOWN: &str = "mount option `own_permissions` can't be had with `uid`, `gid`, masks or `fakeroot`: it goes by \
+     what the image says";
 const NO_QUOTA: &str = "quota is kept in files of the volume's own (`plat quota --on user,group`)";
 const NO_KEYS: &str = "encrypted files are read only, with `key=FILE`";
 const NO_DEVICE: &str = "journals on another device can't be used yet";
@@ -308,10 +319,26 @@ impl MountOptions {
         }
         let placing = options.placing.clone().completed();
         placing.make().map_err(|error| format!("mount options of placement: {error}"))?;
+        if options.permissions == Permissions::Own && (options.fake_root || options.appearance.is_any()) {
+            return Err(OWN_AS_SHOWN.to_owned());
+        }
+        if options.fake_root && (options.suid || options.dev) {
+            return Err(FAKE_ROOT.to_owned());
+        }
+        // Lists speak of owners that are not shown.
+        options.acl &= !options.appearance.is_any() && !options.fake_root;
         // Lists are attributes.
         options.acl &= options.xattr;
         options.user_xattr &= options.xattr;
         Ok(options)
+    }
+
+    /// The side that checks permissions: where files look otherwise than the image has them, by what the kernel shows; and
+    /// nobody asks for those of root.
+    #[must_use]
+    pub fn asked_permissions(&self) -> Permissions {
+        let by_kernel = self.fake_root || self.appearance.is_any();
+        if by_kernel { Permissions::Kernel } else { self.permissions }
     }
 
     /// Takes ext4's words that change nothing here.
@@ -361,6 +388,7 @@ impl MountOptions {
             "noxattr" => self.xattr = false,
             "allow_other" => self.allow_other = true,
             "default_permissions" => self.permissions = Permissions::Kernel,
+            "fakeroot" => self.fake_root = true,
             "own_permissions" => self.permissions = Permissions::Own,
             "suid" => self.suid = true,
             "nosuid" => self.suid = false,
@@ -420,6 +448,14 @@ impl MountOptions {
                 let seconds = number(name, value)?;
                 self.commit = if seconds == 0 { COMMIT } else { seconds };
             }
+            "uid" => self.appearance.uid = Some(number(name, value)?),
+            "gid" => self.appearance.gid = Some(number(name, value)?),
+            "fmask" => self.appearance.file_mask = Some(mask(name, value)?),
+            "dmask" => self.appearance.directory_mask = Some(mask(name, value)?),
+            "umask" => {
+                let mask = Some(mask(name, value)?);
+                (self.appearance.file_mask, self.appearance.directory_mask) = (mask, mask);
+            }
             "stripe" => self.stripe = Some(number(name, value)?),
             "barrier" | "auto_da_alloc" => {
                 one_of(&[("0", ()), ("1", ())], name, value)?;
@@ -437,6 +473,11 @@ impl MountOptions {
 
 fn number(name: &str, value: &str) -> Result<u32, String> {
     value.parse().map_err(|_| format!("mount option `{name}` takes a number, not `{value}`"))
+}
+
+fn mask(name: &str, value: &str) -> Result<u16, String> {
+    let bits = u16::from_str_radix(value, 8).ok().filter(|bits| *bits <= 0o777);
+    bits.ok_or_else(|| format!("mount option `{name}` takes an octal number up to 777, not `{value}`"))
 }
 
 /// What a word means, of those that an option takes.
@@ -464,6 +505,18 @@ mod tests {
         assert_eq!(options.ordering, WriteOrder::Softdep);
         assert!(options.read_only && !options.read_write && options.noload && !options.acl);
         assert!(options.user_xattr && options.xattr && options.exec && !options.suid && !options.dev);
+    }
+
+    #[test]
+    fn owners_and_masks_leave_permissions_to_the_kernel_and_lists_out() {
+        let options = MountOptions::parse(["uid=5,gid=6,umask=027,dmask=22"], false).unwrap();
+        let shown =
+            Appearance { uid: Some(5), gid: Some(6), file_mask: Some(0o027), directory_mask: Some(0o022) };
+        assert_eq!((options.appearance, options.acl), (shown, false));
+        assert_eq!(options.asked_permissions(), Permissions::Kernel);
+        let options = MountOptions::parse(["fakeroot"], false).unwrap();
+        assert!(options.fake_root && !options.acl && options.asked_permissions() == Permissions::Kernel);
+        assert_eq!(MountOptions::default().asked_permissions(), Permissions::Auto);
     }
 
     #[test]
@@ -537,6 +590,9 @@ mod tests {
         assert!(error("giveway=sometimes").contains("one of auto, never, always"));
         assert!(error("alloc=best").contains("one of lease"));
         assert!(error("own_permissions,allow_other").contains("without asking"));
+        assert!(error("own_permissions,uid=5").contains("what the image says"));
+        assert!(error("fakeroot,dev").contains("whoever") && error("suid,fakeroot").contains("whoever"));
+        assert!(error("umask=8").contains("octal") && error("fmask=1000").contains("up to 777"));
         assert!(MountOptions::parse(["frobnicate"], true).is_ok());
     }
 }

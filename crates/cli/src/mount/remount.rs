@@ -34,6 +34,7 @@ const CHANGEABLE: [(&str, MountFlags, bool); 8] = [
     ("exec", MountFlags::NOEXEC, false),
 ];
 
+// mount(8) says `relatime` again too: the kernel shows it for each mount that nobody gave another word.
 /// What a remount is to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Plan {
@@ -47,7 +48,10 @@ fn plan<'a>(mut flags: MountFlags, words: impl IntoIterator<Item = &'a str>) -> 
     for word in words {
         if let Some((_, flag, on)) = CHANGEABLE.iter().find(|(known, ..)| *known == word) {
             flags.set(*flag, *on);
-        } else if word != "remount" && !is_of_fuse(word) && !super::options::is_as_it_is(word) {
+        } else if !matches!(word, "remount" | "relatime")
+            && !is_of_fuse(word)
+            && !super::options::is_as_it_is(word)
+        {
             passed_over.push(word.to_owned());
         }
     }
@@ -110,6 +114,7 @@ mod tests {
         assert_eq!(of("ro,remount,rw,suid").flags, MountFlags::NODEV);
         let said = of("rw,nosuid,noexec,user_id=0,group_id=0,default_permissions,allow_other,remount,nofail");
         assert_eq!((said.flags, said.passed_over), (begun | MountFlags::NOEXEC, vec![]));
+        assert_eq!(of("remount,ro,relatime").passed_over, [""; 0]);
         assert_eq!(of("remount,data=journal,noatime").passed_over, ["data=journal", "noatime"]);
     }
 }

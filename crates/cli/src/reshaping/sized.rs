@@ -5,11 +5,12 @@ use std::fs::File;
 use std::sync::Arc;
 
 use platfs::device::Device;
+use platfs::device::mmp::Purpose;
 
 use super::Held;
 use crate::console::{Console, Failure};
 use crate::door::{self, Alone};
-use crate::image;
+use crate::image::{self, ImageError};
 use crate::size::human;
 
 /// An image that is open to be changed and to get another length, alone.
@@ -26,6 +27,7 @@ pub struct Ready {
     pub had: u64,
     /// The file whose end may be moved.
     end: Option<File>,
+    _alone: Alone,
 }
 
 impl Sized {
@@ -36,7 +38,9 @@ impl Sized {
     pub fn open(image: &OsStr, console: &mut Console<'_>) -> Result<Self, Failure> {
         let name = image::shown(image).to_string();
         let alone = Alone::open(image).map_err(|error| Failure::about(&name, error))?;
-        let device = alone.view().map_err(|error| Failure::about(&name, error))?;
+        let failed = |error: ImageError| Failure::about(&name, error);
+        let device = alone.view().map_err(ImageError::from).map_err(failed)?;
+        let device = door::take_mark(device, image, Purpose::Write).map_err(failed)?;
         let held = Held { name, device, beside: door::way_back(image) };
         held.begin(console)?;
         Ok(Sized { held, alone })
@@ -68,8 +72,10 @@ impl Sized {
             let what = format!("{need} are asked for, but it ends after {have} ({had} bytes)");
             return Err(Failure::about(&held.name, what));
         }
-        let device = alone.into_window(0, bytes.max(had)).map_err(failed)?;
-        Ok(Ready { held: Held { device, ..held }, had, end })
+        if bytes > had {
+            held.device.lengthen(Some(bytes)).map_err(failed)?;
+        }
+        Ok(Ready { held, had, end, _alone: alone })
     }
 }
 

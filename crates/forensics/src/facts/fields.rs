@@ -2,6 +2,7 @@
 
 use ondisk::features::{Compat, Incompat, RoCompat};
 use ondisk::journal::RawJournalSuperblock;
+use ondisk::mmp::MmpUse;
 use ondisk::superblock::RawSuperblock;
 use ondisk::units::join_u32;
 use serde_json::Value;
@@ -284,6 +285,25 @@ fn protection(raw: &RawSuperblock) -> Vec<Fact> {
         all.push(Fact::new("checksum_seed", "Checksum seed", seed));
     }
     all
+}
+
+/// The host that has the volume, by the block of multiple mount protection, where there is one.
+#[must_use]
+pub fn mark(findings: &Findings) -> Vec<Fact> {
+    let Some(mark) = &findings.mark else { return Vec::new() };
+    let state = match mark.usage() {
+        MmpUse::Clean => "not in use",
+        MmpUse::Mounted => "in use",
+        MmpUse::Check => "under check",
+        MmpUse::Unknown => "unknown",
+    };
+    vec![
+        Fact::new("state", "MMP state", state),
+        Fact::new("sequence", "MMP sequence", format!("{:#010x}", mark.mmp_seq.get())),
+        Fact::new("node", "MMP node name", words::lossy(mark.node())),
+        Fact::new("device", "MMP device name", words::lossy(mark.device())),
+        moment("time", "MMP update time", mark.mmp_time.get()),
+    ]
 }
 
 /// The journal's own superblock, where it could be read.

@@ -7,10 +7,11 @@ mod fields;
 mod summary;
 
 use ondisk::journal::RawJournalSuperblock;
+use ondisk::mmp::RawMmp;
 use ondisk::superblock::RawSuperblock;
 use serde_json::Value;
 
-pub use fields::{journal, superblock};
+pub use fields::{journal, mark, superblock};
 pub use summary::summary;
 
 /// One fact: its name in JSON, its label, and its value as text and as JSON.
@@ -54,6 +55,8 @@ pub struct Findings {
     pub raw: RawSuperblock,
     /// That of the journal, where it is in the volume and could be read.
     pub journal: Option<RawJournalSuperblock>,
+    /// The block of multiple mount protection, where there is one.
+    pub mark: Option<RawMmp>,
     /// What keeps the volume from being read, or is wrong with it.
     pub problems: Vec<String>,
 }

@@ -10,6 +10,7 @@ mod number {
     pub(super) const NOENT: i32 = 2;
     pub(super) const IO: i32 = 5;
     pub(super) const ACCES: i32 = 13;
+    pub(super) const BUSY: i32 = 16;
     pub(super) const EXIST: i32 = 17;
     pub(super) const XDEV: i32 = 18;
     pub(super) const NOTDIR: i32 = 20;
@@ -65,7 +66,8 @@ impl Error {
             Error::TooManyLinks => number::MLINK,
             Error::SymlinkLoop => number::LOOP,
             Error::Invalid(_) => number::INVAL,
-            Error::WriteFailed | Error::ReadOnly => number::ROFS,
+            Error::InUse(_) => number::BUSY,
+            Error::WriteFailed | Error::TakenOver | Error::ReadOnly => number::ROFS,
             Error::Locked => number::NOKEY,
             _ => number::IO,
         }
@@ -93,7 +95,8 @@ impl Error {
             }
             Error::FileTooLarge(_) => ErrorKind::FileTooLarge,
             Error::TooManyLinks => ErrorKind::TooManyLinks,
-            Error::WriteFailed | Error::ReadOnly => ErrorKind::ReadOnlyFilesystem,
+            Error::InUse(_) => ErrorKind::ResourceBusy,
+            Error::WriteFailed | Error::TakenOver | Error::ReadOnly => ErrorKind::ReadOnlyFilesystem,
             _ => ErrorKind::Other,
         }
     }

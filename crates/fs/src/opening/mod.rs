@@ -16,6 +16,7 @@ use crate::admission::{read_superblock, refuse_unphased, refuse_unreadable, refu
 use crate::cache::Cache;
 use crate::context::Context;
 use crate::device::Device;
+use crate::device::mmp::{self, Purpose};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::journal::{self, Recovery};
@@ -174,7 +175,8 @@ impl Volume {
     /// # Errors
     /// The device's failure; a superblock that is none, has a wrong checksum, contradicts itself or
     /// describes more than the device holds; features that this code can't read or, when opened for
-    /// writing, can't write; a journal that can't be replayed, or for writing not wholly.
+    /// writing, can't write; a journal that can't be replayed, or for writing not wholly; for writing,
+    /// another host that has the volume ([`OpenOptions::unshared`]).
     pub fn open(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Self> {
         if options.write && !options.keys.is_empty() {
             return Err(Error::Invalid("keys are for reading: encrypted files are not written".into()));
@@ -182,6 +184,10 @@ impl Volume {
         if options.write && options.lenient {
             return Err(Error::Invalid("a damaged volume is read as it is, or written, not both".into()));
         }
+        let device = match options.marking() {
+            Some(host) => mmp::take(device, Purpose::Write, host)?,
+            None => device,
+        };
         let Recovered { device, recovery, unclean } = recovered(device, options)?;
         let (mut raw, mut format) = readable(&*device, options.lenient)?;
         format.keys = Keyring::new(&options.keys, raw.s_uuid);

@@ -1,7 +1,7 @@
 //! Rules of Linux that decide whether and how a file may change: flags, inheritance, special bits.
 //!
 //! The caller decides what a user may do (permissions, ownership, capabilities). What holds for all users
-//! stands here: the flags *immutable* and *append only* (`may`, the gate that each verb
+//! stands here: the flags *immutable*, *append only* and *verity* (`may`, the gate that each verb
 //! passes), and which attributes and owners a file can have. The rules for new files and for the
 //! set-user-id bits are functions, for the caller that knows the user.
 
@@ -70,7 +70,12 @@ pub enum Deed {
 }
 
 impl Deed {
-    /// The flags that forbid it, of the two that forbid anything. The inode shows whether a write is
+    /// Whether it is for changing bytes of the file or its size.
+    fn is_of_contents(self) -> bool {
+        matches!(self, Deed::Open { .. } | Deed::Write { .. } | Deed::Truncate | Deed::Allocate(_))
+    }
+
+    /// The flags that forbid it, of the two that forbid most. The inode shows whether a write is
     /// behind the end.
     fn forbidden_by(self, inode: &Inode) -> InodeFlags {
         let appends = match self {
@@ -86,7 +91,8 @@ impl Deed {
 }
 
 /// The gate that each verb passes before it changes an inode that was there before: whether the flags
-/// *immutable* and *append only* allow it.
+/// *immutable*, *append only* and *verity* allow it. What fs-verity has sealed stays as it is, with the tree of hashes
+/// that lies behind its end.
 ///
 /// # Errors
 /// [`Error::NotPermitted`].
@@ -100,6 +106,9 @@ pub(super) fn may(inode: &Inode, deed: Deed) -> Result<()> {
         () if found.contains(InodeFlags::IMMUTABLE) => Err(Error::NotPermitted("the file is immutable")),
         () if found.contains(InodeFlags::APPEND) => {
             Err(Error::NotPermitted("the file can only be appended to"))
+        }
+        () if inode.flags().contains(InodeFlags::VERITY) && deed.is_of_contents() => {
+            Err(Error::NotPermitted("the file is sealed by fs-verity"))
         }
         () => Ok(()),
     }

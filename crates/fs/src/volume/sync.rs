@@ -17,6 +17,7 @@ use ondisk::superblock::STATE_VALID;
 use ondisk::units::{ClusterRun, low_u32};
 
 use crate::context::Context;
+use crate::device::Protection;
 use crate::error::{Error, Result};
 use crate::locks::lock;
 use crate::order::{Batch, Relief, Target};
@@ -80,6 +81,11 @@ impl<'v> Deref for Syncing<'v> {
 impl<'v> Syncing<'v> {
     /// Refuses changes once something could not be written.
     pub(crate) fn refuse_failed(&self) -> Result<()> {
+        if self.cache.device().protection() == Protection::Lost {
+            // Not even a word of it in the journal: it is another host's.
+            self.syncs.failed.store(true, Ordering::Release);
+            return Err(Error::TakenOver);
+        }
         if self.syncs.failed.load(Ordering::Acquire) { Err(Error::WriteFailed) } else { Ok(()) }
     }
 

@@ -70,13 +70,15 @@ pub(crate) struct Wish {
     pub(crate) rings: bool,
     /// Most bytes of a read or write; whole pages.
     pub(crate) largest: u32,
+    /// Nanoseconds that times are kept to.
+    pub(crate) time_unit: u32,
 }
 
 impl Wish {
     pub(crate) fn new(options: &Options, rings: bool, largest: u32) -> Self {
-        let Options { read_only, acl, own_permissions, writeback, .. } = *options;
+        let Options { read_only, acl, own_permissions, writeback, time_unit, .. } = *options;
         // The kernel that knows the lists checks permissions.
-        Wish { read_only, acl: acl && !own_permissions, writeback, rings, largest }
+        Wish { read_only, acl: acl && !own_permissions, writeback, rings, largest, time_unit }
     }
 }
 
@@ -88,6 +90,7 @@ pub(crate) struct Agreed {
     pub(crate) flags: u64,
     pub(crate) largest: u32,
     pub(crate) pages: u16,
+    pub(crate) time_unit: u32,
 }
 
 /// What to answer to an offer. `ASYNC_DIO` (1 << 15) is left out: with it, the kernel keeps its pages
@@ -127,7 +130,8 @@ pub(crate) fn agree(offer: &Offer, wish: &Wish) -> Option<Agreed> {
     }
     let pages = (wish.largest / 4096).clamp(1, 256).try_into().unwrap_or(1);
     let (minor, read_ahead) = (offer.minor.min(MINOR), offer.read_ahead);
-    Some(Agreed { minor, read_ahead, flags: wanted & offer.flags, largest: wish.largest, pages })
+    let Wish { largest, time_unit, .. } = *wish;
+    Some(Agreed { minor, read_ahead, flags: wanted & offer.flags, largest, pages, time_unit })
 }
 
 impl Agreed {
@@ -140,8 +144,7 @@ impl Agreed {
         out.u16(BACKGROUND);
         out.u16(BACKGROUND / 4 * 3);
         out.u32(self.largest);
-        // Times are kept to the nanosecond.
-        out.u32(1);
+        out.u32(self.time_unit);
         out.u16(self.pages);
         out.u16(0);
         out.u32(low(self.flags >> 32));

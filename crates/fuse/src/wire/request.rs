@@ -441,11 +441,18 @@ fn unnamed(mut fields: Fields<'_>) -> Result<Request<'_>, Malformed> {
 /// How a file is opened, by the flags of open(2).
 fn access(flags: u32) -> Access {
     const APPEND: u32 = 0o2000;
+    const NO_ACCESS_TIME: u32 = 0o1_000_000;
     /// Set by the kernel alone, in a place that no flag of programs has.
     const EXECUTE: u32 = 0o40;
     let how = flags & 3;
     let execute = flags & EXECUTE != 0;
-    Access { read: how != 1 && !execute, write: how != 0, append: flags & APPEND != 0, execute }
+    Access {
+        read: how != 1 && !execute,
+        write: how != 0,
+        append: flags & APPEND != 0,
+        execute,
+        keep_access_time: flags & NO_ACCESS_TIME != 0,
+    }
 }
 
 fn release(mut fields: Fields<'_>) -> Result<Request<'static>, Malformed> {

@@ -181,11 +181,11 @@ fn the_other_requests_have_their_fields() {
     let open = |flags: u32| decoded(14, &u32s(&[flags, 0]), b"");
     assert_eq!(
         open(0o100_000),
-        "Ok(Open { access: Access { read: true, write: false, append: false, execute: false } })"
+        "Ok(Open { access: Access { read: true, write: false, append: false, execute: false, keep_access_time: false } })"
     );
     assert_eq!(
         open(0o2001),
-        "Ok(Open { access: Access { read: false, write: true, append: true, execute: false } })"
+        "Ok(Open { access: Access { read: false, write: true, append: true, execute: false, keep_access_time: false } })"
     );
     assert!(open(0o2).contains("write: true, append: false"));
     let create = decoded(35, &u32s(&[0o101, 0o100_640, 0o022, 0]), b"name\0");
@@ -227,7 +227,8 @@ fn offer(flags: u64) -> Offer {
     Offer { major: 7, minor: 45, read_ahead: 131_072, flags }
 }
 
-const WISH: Wish = Wish { read_only: false, acl: true, writeback: true, rings: true, largest: 1 << 20 };
+const WISH: Wish =
+    Wish { read_only: false, acl: true, writeback: true, rings: true, largest: 1 << 20, time_unit: 1 };
 
 #[test]
 fn what_is_agreed_is_wished_for_and_offered() {

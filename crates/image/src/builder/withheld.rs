@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use platfs::device::Device;
+use platfs::device::{Device, Protection};
 use platfs::ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
 
 const RANGE: Range<u64> = SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + SUPERBLOCK_LEN as u64;
@@ -61,6 +61,10 @@ impl Withheld {
 }
 
 impl Device for Withheld {
+    fn protection(&self) -> Protection {
+        self.inner.protection()
+    }
+
     fn size(&self) -> u64 {
         self.inner.size()
     }

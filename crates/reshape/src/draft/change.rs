@@ -5,9 +5,9 @@
 use std::io;
 use std::sync::Arc;
 
-use ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
+use ondisk::superblock::{RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
 use platfs_check::Staged;
-use platfs_device::{Device, read_superblock};
+use platfs_device::{Device, Protection, mmp, read_superblock};
 
 /// A change in memory, complete and judged.
 pub struct Change {
@@ -69,12 +69,23 @@ impl Change {
         Change::new(self.base, self.staged, self.zeros)
     }
 
+    /// Refuses a volume with multiple mount protection that other hosts may have: whoever changes it takes its mark before
+    /// he drafts the change ([`platfs_device::mmp::take`]).
+    fn refuse_shared(&self) -> io::Result<()> {
+        let marked = |raw: RawSuperblock| mmp::look(&*self.base, &raw).is_some();
+        if self.base.protection() == Protection::Open && read_superblock(&*self.base).is_ok_and(marked) {
+            return Err(io::Error::other("its mark of multiple mount protection was not taken"));
+        }
+        Ok(())
+    }
+
     /// Writes the change to the device and flushes. One that is not atomic first marks the volume as having errors, and
     /// takes the mark away at the end: cut off between, it does not pass for a sound one.
     ///
     /// # Errors
     /// The device's own words.
     pub fn apply(&self) -> io::Result<()> {
+        self.refuse_shared()?;
         for (offset, len) in &self.zeros {
             self.base.write_zeros(*offset, *len)?;
         }

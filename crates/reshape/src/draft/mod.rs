@@ -78,10 +78,11 @@ impl Draft {
         let raw = &draft.raw;
         if raw.features().incompat.contains(Incompat::MMP) {
             let place = Block(raw.s_mmp_block.get());
-            if RawMmp::parse(place, &draft.block(place)?).is_ok_and(|mmp| !mmp.is_clean()) {
+            let mark = RawMmp::parse(place, &draft.block(place)?);
+            if mark.is_ok_and(|mark| !mark.is_clean()) {
                 return refused(
-                    "a machine has it mounted, or had when it stopped (mmp); if none has, `plat tune -E clear_mmp` \
-                     takes the mark away",
+                    "another host has it mounted, or had when it stopped (mmp); if none has, \
+                     `plat tune -E clear_mmp` takes the mark away",
                 );
             }
         }

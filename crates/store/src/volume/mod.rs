@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 
-use platfs_device::Device;
+use platfs_device::{Device, Protection};
 
 use crate::ahead::Ahead;
 use crate::error::{Error, Result};
@@ -523,6 +523,11 @@ impl Device for Volume {
             rest = behind;
         }
         Ok(())
+    }
+
+    /// A store has one writer, and fences off those before it.
+    fn protection(&self) -> Protection {
+        Protection::Alone
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {

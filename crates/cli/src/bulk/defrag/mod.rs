@@ -334,7 +334,9 @@ impl<'j> Work<'j> {
                 report.refused += 1;
                 return Ok(None);
             }
-            Err(error @ (Error::Io { .. } | Error::WriteFailed)) => return Err(Halt::at(path)(error)),
+            Err(error @ (Error::Io { .. } | Error::WriteFailed | Error::TakenOver)) => {
+                return Err(Halt::at(path)(error));
+            }
             Err(error) => {
                 report.failed(format!("{}: {error}", Shown(path)));
                 return Ok(None);

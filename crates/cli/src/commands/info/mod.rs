@@ -13,7 +13,7 @@ use clap::Args;
 use ondisk::journal::RawJournalSuperblock;
 use ondisk::superblock::RawSuperblock;
 use ondisk::units::InodeNumber;
-use platfs::device::Device;
+use platfs::device::{Device, mmp};
 use platfs::{OpenOptions, Volume};
 use platfs_forensics::facts::{self, Fact};
 use serde_json::{Map, Value};
@@ -45,7 +45,8 @@ struct Findings {
 
 impl Findings {
     fn of(device: Arc<dyn Device>, raw: RawSuperblock) -> Self {
-        let mut all = facts::Findings { raw, journal: None, problems: Vec::new() };
+        let mark = mmp::look(&*device, &raw);
+        let mut all = facts::Findings { raw, journal: None, mark, problems: Vec::new() };
         // Everything is shown as it stands on the device.
         match Volume::open(device, &OpenOptions::new().noload(true)) {
             Ok(volume) => {
@@ -99,7 +100,9 @@ impl Info {
         for fact in facts::summary(&findings.all).iter().chain(&[Fact::new("", "", "")]) {
             print(console, fact)?;
         }
-        for fact in facts::superblock(&findings.all.raw).iter().chain(&facts::journal(&findings.all)) {
+        let mark = facts::mark(&findings.all);
+        let fields = facts::superblock(&findings.all.raw);
+        for fact in fields.iter().chain(&mark).chain(&facts::journal(&findings.all)) {
             print(console, fact)?;
         }
         match &findings.volume {
@@ -117,6 +120,10 @@ impl Info {
         let journal = facts::journal(&findings.all);
         if !journal.is_empty() {
             all.insert("journal_superblock".to_owned(), Value::Object(object(journal)));
+        }
+        let mark = facts::mark(&findings.all);
+        if !mark.is_empty() {
+            all.insert("mmp".to_owned(), Value::Object(object(mark)));
         }
         if let (true, Some(volume)) = (self.groups, &findings.volume) {
             all.insert("groups".to_owned(), groups::json(volume));

@@ -19,6 +19,7 @@ const GET_VERSION_OLD: u32 = 0x8008_6603;
 const SET_VERSION: u32 = 0x4008_7602;
 const SET_VERSION_OLD: u32 = 0x4008_6604;
 const GET_LABEL: u32 = 0x8100_9431;
+const SET_LABEL: u32 = 0x4100_9432;
 const GET_XATTR_FLAGS: u32 = 0x801c_581f;
 const SET_XATTR_FLAGS: u32 = 0x401c_5820;
 /// `FITRIM`.
@@ -49,12 +50,28 @@ const EXTENDED: &[(InodeFlags, u32)] = &[
 
 /// Whether an ioctl changes something.
 pub(super) fn changes(command: u32) -> bool {
-    matches!(command, SET_FLAGS | SET_VERSION | SET_VERSION_OLD | SET_XATTR_FLAGS)
+    matches!(command, SET_FLAGS | SET_VERSION | SET_VERSION_OLD | SET_XATTR_FLAGS | SET_LABEL)
 }
 
 /// The flags that Linux shows: all but those that are about the record itself.
 fn visible(flags: InodeFlags) -> u32 {
     flags.bits() & 0x725B_DFFF
+}
+
+/// The visible flags that would change.
+fn changed(metadata: &Metadata, wanted: InodeFlags) -> InodeFlags {
+    (metadata.flags ^ wanted) & InodeFlags::from_bits_retain(visible(InodeFlags::all()))
+}
+
+/// Refuses flags that a file can't have, before anything of it is changed.
+fn may_have(metadata: &Metadata, wanted: InodeFlags) -> Result<(), Failed> {
+    let fixed = InodeFlags::JOURNAL_DATA | InodeFlags::CASEFOLD | InodeFlags::DAX;
+    let directory_only = InodeFlags::DIRSYNC | InodeFlags::TOPDIR;
+    let is_directory = metadata.file_type == FileType::Directory;
+    if changed(metadata, wanted).intersects(fixed) || !is_directory && wanted.intersects(directory_only) {
+        return Err(Errno::OPNOTSUPP.into());
+    }
+    Ok(())
 }
 
 fn extended(flags: InodeFlags) -> u32 {
@@ -169,13 +186,24 @@ impl Altering<'_> {
                 let mut wanted = metadata.flags;
                 set(true).for_each(|(flag, _)| wanted.insert(*flag));
                 set(false).for_each(|(flag, _)| wanted.remove(*flag));
-                self.set_flags(number, &metadata, wanted)?;
-                if project != metadata.project {
-                    let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
-                    volume.inode(number).set_project(project)?;
+                may_have(&metadata, wanted)?;
+                // Of both only the project can be refused from here on, but for a file that is immutable: that comes first
+                // as long as it is.
+                let is_free = !metadata.flags.contains(InodeFlags::IMMUTABLE);
+                let set_project = || match project == metadata.project {
+                    true => Ok(()),
+                    false => {
+                        let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
+                        volume.inode(number).set_project(project)
+                    }
+                };
+                if is_free {
+                    set_project()?;
                 }
-                Ok(())
+                self.set_flags(number, &metadata, wanted)?;
+                if is_free { Ok(()) } else { Ok(set_project()?) }
             }
+            SET_LABEL => self.set_label(caller, argument),
             _ => {
                 if !self.is_owner(caller, &metadata) {
                     return Err(Errno::PERM.into());
@@ -189,19 +217,30 @@ impl Altering<'_> {
         }
     }
 
+    /// Names the volume. The label ends at the first zero, and is at most as long as the superblock has room for.
+    fn set_label(&self, caller: Caller, argument: &[u8]) -> Result<(), Failed> {
+        if caller.uid != 0 {
+            return Err(Errno::PERM.into());
+        }
+        let label = argument.split(|byte| *byte == 0).next().unwrap_or_default();
+        self.volume.change_fields(|raw| {
+            if label.len() > raw.s_volume_name.len() {
+                return Err(Errno::INVAL);
+            }
+            let bytes = label.iter().chain(std::iter::repeat(&0));
+            raw.s_volume_name.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+            Ok(())
+        })??;
+        Ok(())
+    }
+
     /// Sets the flags that users may set; of the others, only how a file is mapped can be chosen.
     fn set_flags(&self, number: InodeNumber, metadata: &Metadata, wanted: InodeFlags) -> Result<(), Failed> {
+        may_have(metadata, wanted)?;
         let settable = platfs::rules::SETTABLE;
-        let changed = (metadata.flags ^ wanted) & InodeFlags::from_bits_retain(visible(InodeFlags::all()));
-        if changed.contains(InodeFlags::EXTENTS) && metadata.file_type == FileType::Regular {
+        if changed(metadata, wanted).contains(InodeFlags::EXTENTS) && metadata.file_type == FileType::Regular
+        {
             self.volume.set_mapping(number, wanted.contains(InodeFlags::EXTENTS))?;
-        }
-        if changed.intersects(InodeFlags::JOURNAL_DATA | InodeFlags::CASEFOLD | InodeFlags::DAX) {
-            return Err(Errno::OPNOTSUPP.into());
-        }
-        let directory_only = InodeFlags::DIRSYNC | InodeFlags::TOPDIR;
-        if metadata.file_type != FileType::Directory && wanted.intersects(directory_only) {
-            return Err(Errno::OPNOTSUPP.into());
         }
         let now = self.volume.metadata(number)?.flags;
         let flags = now.difference(settable).union(wanted.intersection(settable));

@@ -39,6 +39,7 @@ use self::counts::{Counts, Verb};
 pub use self::guard::Guard;
 use self::nearly_full::NearlyFull;
 pub use self::nearly_full::is_roomy;
+use super::appearance::Appearance;
 use super::errno;
 use super::log::{Detail, Log};
 use super::moving::{self, Announced};
@@ -116,6 +117,10 @@ pub struct Terms {
     pub writeback: bool,
     /// When reading changes the time of access.
     pub access_times: AccessTimes,
+    /// How files look where the image does not say it.
+    pub appearance: Appearance,
+    /// All who come in are root here.
+    pub fake_root: bool,
     /// Each change is stable when its request is answered.
     pub sync: bool,
     /// The same for names only.
@@ -441,14 +446,20 @@ impl Tree {
         }
     }
 
+    /// Who asks, as this mount takes it.
+    fn taken_for(&self, caller: Caller) -> Caller {
+        if self.terms.fake_root { Caller { uid: 0, gid: 0, ..caller } } else { caller }
+    }
+
     fn attributes_of(&self, found: &Metadata) -> Attributes {
+        let shown = &self.terms.appearance;
         Attributes {
             inode: u64::from(found.inode.get()),
             file_type: type_of(found.file_type),
-            permissions: found.permissions,
+            permissions: shown.permissions(found.file_type, found.permissions),
             links: u32::from(found.links),
-            uid: found.uid,
-            gid: found.gid,
+            uid: shown.uid.unwrap_or(found.uid),
+            gid: shown.gid.unwrap_or(found.gid),
             device: found.device.unwrap_or_default(),
             size: found.size,
             sectors: found.sectors,
@@ -665,6 +676,7 @@ impl Service for Tree {
     }
 
     fn xattr_names(&self, caller: Caller, node: u64) -> fuse::Result<Vec<Vec<u8>>> {
+        let caller = self.taken_for(caller);
         self.answer(Verb::ListXattr, node, b"", || {
             self.must_have_attributes()?;
             self.attribute_names(caller, node)
@@ -683,6 +695,7 @@ impl Service for Tree {
         argument: &[u8],
         room: usize,
     ) -> fuse::Result<Vec<u8>> {
+        let caller = self.taken_for(caller);
         if control::changes(command) {
             return self.alter(Verb::Ioctl, (node, b""), Changed::Inode, |at| {
                 at.do_control(caller, node, command, argument).map(|()| Vec::new())
@@ -710,10 +723,12 @@ impl Service for Tree {
     }
 
     fn create(&self, caller: Caller, parent: u64, name: &[u8], new: &NewNode<'_>) -> fuse::Result<Entry> {
+        let caller = self.taken_for(caller);
         self.alter(Verb::Create, (parent, name), Changed::Names, |at| at.make(caller, parent, name, new))
     }
 
     fn create_unnamed(&self, caller: Caller, parent: u64, new: &NewNode<'_>) -> fuse::Result<Entry> {
+        let caller = self.taken_for(caller);
         let made = self
             .alter(Verb::TmpFile, (parent, b""), Changed::Inode, |at| at.make_unnamed(caller, parent, new))?;
         self.open_from_birth(made.node);
@@ -747,10 +762,12 @@ impl Service for Tree {
         to: (u64, &[u8]),
         replace: Replace,
     ) -> fuse::Result<()> {
+        let caller = self.taken_for(caller);
         self.alter(Verb::Rename, from, Changed::Names, |at| at.move_name(caller, from, to, replace))
     }
 
     fn change(&self, caller: Caller, node: u64, change: &Change) -> fuse::Result<(Attributes, Known)> {
+        let caller = self.taken_for(caller);
         let work = |at: &Altering<'_>| at.change_attributes(caller, node, change);
         let attributes = self.alter(Verb::SetAttr, (node, b""), Changed::Inode, work)?;
         Ok((attributes, if self.keeps_attributes(node) { Known::Still } else { Known::Stale }))
@@ -767,6 +784,7 @@ impl Service for Tree {
     }
 
     fn allocate(&self, caller: Caller, node: u64, mode: u32, range: (u64, u64)) -> fuse::Result<Known> {
+        let caller = self.taken_for(caller);
         let work = |at: &Altering<'_>| at.change_space(caller, node, mode, range);
         let done = self.alter(Verb::Fallocate, (node, b""), Changed::Inode, work);
         self.little_is_left(self.nearly_full.took(&self.volume, range.1));
@@ -774,6 +792,7 @@ impl Service for Tree {
     }
 
     fn copy(&self, caller: Caller, from: (u64, u64), to: (u64, u64), len: u64) -> fuse::Result<(u64, Known)> {
+        let caller = self.taken_for(caller);
         let work = |at: &Altering<'_>| at.copy_range(caller, from, to, len);
         let done = self.alter(Verb::CopyRange, (to.0, b""), Changed::Inode, work);
         let copied = done.as_ref().map_or(0, |(copied, _)| *copied);

@@ -1,6 +1,6 @@
 //! The requests that only look.
 
-use fuse::{Caller, Entry, Errno, Gather, Listed, Seek};
+use fuse::{Caller, Entry, Errno, Gather, Known, Listed, Seek};
 use ondisk::corrupt::Place;
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
@@ -133,17 +133,26 @@ impl Tree {
         Ok(count)
     }
 
-    /// Notes that something was read, as far as the kernel's rules ask for it. That it can't be noted
+    /// Notes that a file is opened to be read: the kernel serves what is in its pages without a word.
+    pub(super) fn count_opening(&self, number: InodeNumber) -> Result<Known, Failed> {
+        let facts = self.volume.metadata(number)?;
+        let is_file = facts.file_type == FileType::Regular;
+        let is_noted = is_file && self.note_access(number, Some(&facts));
+        Ok(if is_noted { Known::Stale } else { Known::Still })
+    }
+
+    /// Notes that something was read, as far as the kernel's rules ask for it; says whether they do. That it can't be noted
     /// is no failure of the reading.
-    fn note_access(&self, number: InodeNumber, facts: Option<&Metadata>) {
+    fn note_access(&self, number: InodeNumber, facts: Option<&Metadata>) -> bool {
         if !self.is_writable() || self.terms.access_times == AccessTimes::Off {
-            return;
+            return false;
         }
         let now = clock::now();
         let due = facts.is_none_or(|facts| self.terms.access_times.due(&facts.times, facts.flags, now));
         if due {
             let _ = self.volume.at_time(now).inode(number).note_access(self.terms.access_times);
         }
+        due
     }
 
     pub(super) fn target(&self, node: u64) -> Result<Vec<u8>, Failed> {

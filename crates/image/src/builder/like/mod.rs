@@ -166,6 +166,7 @@ fn open_new(device: Arc<dyn Device>, identity: &Identity) -> Result<Volume, plat
         .write(true)
         .unordered(true)
         .policy(BlockPolicyKind::Settled)
+        .unshared(true)
         .now(now(identity))
         .seed(identity.generation_seed());
     Volume::open(device, &options)

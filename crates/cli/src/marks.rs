@@ -1,0 +1,93 @@
+//! Marks of multiple mount protection that this process holds: what is said of them, and their end before the process
+//! ends in haste. When they are taken is the door's.
+
+use std::io::IsTerminal;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use platfs::device::mmp::{Held, Host, Purpose, ThisHost, hold};
+use platfs::device::{Device, Error};
+
+/// A wait that is announced where nobody looks at a terminal: Linux does so, too.
+const LONG: Duration = Duration::from_secs(20);
+
+type Report = Box<dyn Fn(&str) + Send + Sync>;
+
+static HELD: Mutex<Vec<Weak<Held>>> = Mutex::new(Vec::new());
+static REPORT: OnceLock<Report> = OnceLock::new();
+
+/// Has the loss of a mark reported elsewhere than on standard error.
+pub fn report_to(report: impl Fn(&str) + Send + Sync + 'static) {
+    // The first that asks is the server of the mount, and there is one.
+    let _ = REPORT.set(Box::new(report));
+}
+
+/// Clears all marks: for a process that ends without closing what it has open.
+pub fn release_all() {
+    let held = std::mem::take(&mut *HELD.lock().unwrap_or_else(PoisonError::into_inner));
+    held.iter().filter_map(Weak::upgrade).for_each(|held| held.release());
+}
+
+/// This machine, which says what it waits for.
+struct Speaking {
+    host: ThisHost,
+    image: String,
+}
+
+impl Speaking {
+    /// Past the lock of standard error, which a command holds.
+    fn say(&self, what: &str) {
+        let line = format!("plat: {}: {what}\n", self.image);
+        let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
+    }
+}
+
+impl Host for Speaking {
+    fn names(&self) -> (Vec<u8>, Vec<u8>) {
+        self.host.names()
+    }
+
+    fn now(&self) -> u64 {
+        self.host.now()
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.host.elapsed()
+    }
+
+    fn wait(&self, time: Duration) {
+        if time > LONG || std::io::stderr().is_terminal() {
+            let seconds = time.as_secs();
+            self.say(&format!("waiting {seconds} s for other hosts (multiple mount protection)"));
+        }
+        self.host.wait(time);
+    }
+
+    fn random(&self) -> u32 {
+        self.host.random()
+    }
+
+    fn lost(&self, why: &str) {
+        match REPORT.get() {
+            Some(report) => report(&format!("{}: {why}", self.image)),
+            None => self.say(why),
+        }
+    }
+}
+
+/// Takes the mark of the volume on a device, if it has one; `image` and `device` are names of the image for people here
+/// and on other hosts.
+///
+/// # Errors
+/// Another host has it; the device's failure.
+pub fn take(
+    inner: Arc<dyn Device>,
+    purpose: Purpose,
+    (image, device): (String, &[u8]),
+) -> Result<Arc<dyn Device>, Error> {
+    let host = Arc::new(Speaking { host: ThisHost::new(device), image });
+    let Some(held) = hold(&inner, purpose, host)? else { return Ok(inner) };
+    let held = Arc::new(held);
+    HELD.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&held));
+    Ok(held)
+}
