@@ -103,7 +103,7 @@ impl Held {
             return Ok(());
         }
         let failed = |what: &dyn std::fmt::Display| Failure::about(&self.name, what);
-        before::sound(When::Always, &self.device, &self.name, now()).map_err(|why| failed(&why))?;
+        before::sound(When::ForAll, &self.device, &self.name, now()).map_err(|why| failed(&why))?;
         let _busy = stop::busy();
         let options = OpenOptions::new().write(true).now(now());
         let volume = Volume::open(Arc::clone(&self.device), &options);

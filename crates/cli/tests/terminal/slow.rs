@@ -58,6 +58,7 @@ impl Slow {
             transport: Transport::Device,
             give_way: GiveWay::Auto,
             threads: 4,
+            time_unit: 1,
         };
         let session = Session::start(Arc::clone(&disk) as Arc<dyn Service>, &directory, &options).unwrap();
         Slow { disk, directory, session: Some(session) }
