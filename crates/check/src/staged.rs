@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn copies_are_what_their_source_was() {
         let base = Arc::new(MemoryDevice::new(1 << 20));
-        let bytes: Vec<u8> = (0..8192_u32).map(|at| (at / 1024 + 1) as u8).collect();
+        let bytes: Vec<u8> = (0..8192_u32).map(|at| u8::try_from(at / 1024 + 1).unwrap()).collect();
         base.write_at(0, &bytes).unwrap();
         let staged = Staged::new(Arc::clone(&base) as Arc<dyn Device>, 8192);
         let read = |at: u64, len: usize| {
@@ -293,7 +293,12 @@ mod tests {
         let before: Vec<Vec<u8>> = staged.changes().iter().map(|(at, _)| read(*at, 1024)).collect();
         assert_eq!(before.len(), 6);
         let mut reported = 0;
-        staged.each_change(|_| Ok(reported += 1)).unwrap();
+        staged
+            .each_change(|_| {
+                reported += 1;
+                Ok(())
+            })
+            .unwrap();
         assert_eq!(reported, 6);
         let places: Vec<u64> = staged.changes().iter().map(|(at, _)| *at).collect();
         staged.apply().unwrap();

@@ -9,7 +9,7 @@ use std::path::Path;
 /// The bytes that belong at a place of a file.
 pub fn pattern(name: &str, at: u64, len: usize) -> Vec<u8> {
     let seed = name.bytes().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-    let byte = |at: u64| (seed ^ (at >> 9)).to_le_bytes()[usize::from(at % 3 == 0)] | 1;
+    let byte = |at: u64| (seed ^ (at >> 9)).to_le_bytes()[usize::from(at.is_multiple_of(3))] | 1;
     (at..at + len as u64).map(byte).collect()
 }
 

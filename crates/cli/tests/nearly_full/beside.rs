@@ -1,6 +1,7 @@
 //! Seeded mixes of writers on volumes that fill and empty, beside the kernel's driver on the same kind of image.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::Path;
@@ -52,11 +53,13 @@ fn came(done: io::Result<u64>, len: u64) -> Came {
 impl Side<'_> {
     fn file(&mut self, number: u64) -> io::Result<&File> {
         let path = self.root.join(format!("f{number}"));
-        if !self.open.contains_key(&number) {
-            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-            self.open.insert(number, file);
-        }
-        Ok(&self.open[&number])
+        Ok(match self.open.entry(number) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(free) => {
+                let mut options = OpenOptions::new();
+                free.insert(options.read(true).write(true).create(true).truncate(false).open(path)?)
+            }
+        })
     }
 
     fn write(&mut self, number: u64, at: u64, len: u64) -> io::Result<u64> {
@@ -144,7 +147,7 @@ fn room_without_sync(root: &Path) -> u64 {
 
 fn round(seed: u64, seen: &mut Seen) {
     let mut random = Random(seed);
-    let size = 16 * MIB << random.below(9);
+    let size = (16 * MIB) << random.below(9);
     let options = *random.pick(&OPTIONS).unwrap();
     let what = format!("PLATFS_SEED={seed} PLATFS_STEPS=1: {} MiB, {options}", size / MIB);
     println!("{what}");

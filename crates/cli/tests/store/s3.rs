@@ -322,7 +322,7 @@ fn rewritten(url: &str, name: &str, stop: &AtomicBool) -> Vec<u8> {
     loop {
         let volume = Volume::open(&store, name, "round", false).unwrap();
         for step in 0..6 {
-            let block = [(round + step) as u8 % 3; 4096];
+            let block = [u8::try_from((round + step) % 3).unwrap(); 4096];
             volume.write_at((step % 3) << 20, &block).unwrap();
             volume.flush().unwrap();
             if step % 2 == 0 {
@@ -365,7 +365,7 @@ fn clean_ups_and_compactions_beside_writers_lose_nothing() {
     let Some(url) = store(test) else { return };
     let images = [1_u8, 2].map(|seed| {
         let image = platfs::device::MemoryDevice::new(4 << 20);
-        (0..8).for_each(|at| image.write_at(at << 19, &[seed + at as u8; 100_000]).unwrap());
+        (0..8).for_each(|at| image.write_at(at << 19, &[seed + u8::try_from(at).unwrap(); 100_000]).unwrap());
         image
     });
     for name in ["one", "two", "packed"] {

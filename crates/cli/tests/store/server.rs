@@ -205,11 +205,11 @@ impl Server {
         match &self.behind {
             Behind::Server(address) => passed_on(address, request)
                 .unwrap_or_else(|error| Answer::error(502, "BadGateway").with("x-why", error)),
-            Behind::Memory => self.from_memory(request),
+            Behind::Memory => self.answer_of_memory(request),
         }
     }
 
-    fn from_memory(&self, request: &Request) -> Answer {
+    fn answer_of_memory(&self, request: &Request) -> Answer {
         if request.is_list() {
             return self.listed(request);
         }
@@ -351,8 +351,11 @@ fn part(kept: &Kept, range: Option<&str>) -> Answer {
     answer.with("etag", &kept.tag).with("last-modified", stamp_of_header(kept.modified))
 }
 
+/// Names and values.
+type Headers = Vec<(String, String)>;
+
 /// Reads the head of a message: its first line, and the headers.
-fn read_head(reader: &mut impl BufRead) -> io::Result<Option<(String, Vec<(String, String)>)>> {
+fn read_head(reader: &mut impl BufRead) -> io::Result<Option<(String, Headers)>> {
     let mut head = String::new();
     loop {
         let before = head.len();

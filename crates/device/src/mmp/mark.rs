@@ -132,11 +132,10 @@ impl Access {
         let mut bytes = [0; size_of::<RawMmp>()];
         #[cfg(target_os = "linux")]
         {
-            if let Some(done) = self.direct.as_ref().and_then(|direct| direct.read(place.offset, place.len)) {
-                if let Some(head) = done.get(..size_of::<RawMmp>()) {
-                    bytes.copy_from_slice(head);
-                    return Ok(bytes);
-                }
+            let done = self.direct.as_ref().and_then(|direct| direct.read(place.offset, place.len));
+            if let Some(head) = done.as_ref().and_then(|done| done.get(..size_of::<RawMmp>())) {
+                bytes.copy_from_slice(head);
+                return Ok(bytes);
             }
             direct::forget(&*self.device, place.offset, place.len as u64);
         }
