@@ -7,7 +7,8 @@
 //! - A push relies on what is there already. None is under way while something is removed (see `leases`).
 //! - A writer of a volume names only objects that it wrote itself, with names that nobody gives twice, and what its manifest
 //!   names already. A clean-up renews the manifests of open volumes before it marks anything. What a writer had written
-//!   until then it can't name any more (see `renewal`), and what it writes later is not condemned.
+//!   until then it can't name any more (see `renewal`), and what it writes later is not condemned: it may come into use,
+//!   and readers have their time from when it is out of use again.
 //! - A fork is valid if the volume that it was made of has still not changed when the fork is there. So what it names was
 //!   referred to until there was another that did, which a later list has (see `census`).
 
@@ -45,6 +46,13 @@ pub struct Cleaned {
     pub strange_keys: Vec<String>,
 }
 
+impl Cleaned {
+    fn wait(&mut self, listed: &Listed) {
+        self.waiting += 1;
+        self.waiting_bytes += listed.size;
+    }
+}
+
 /// Removes what nobody has referred to for `grace`, and condemns what nobody refers to now. With `dry` nothing is
 /// removed or written.
 ///
@@ -59,7 +67,8 @@ pub fn clean(store: &Arc<Store>, grace: Duration, dry: bool) -> Result<Cleaned> 
     if dry {
         // Nothing is written, not even to ask for the store's time.
         let census = Census::take(store, false)?;
-        return Ok(Sweep::of(store, &census, &condemned(store)?.0, (SystemTime::now(), grace))?.cleaned);
+        let now = SystemTime::now();
+        return Ok(Sweep::of(store, &census, &condemned(store)?.0, (now, now, grace))?.cleaned);
     }
     let now = marks::now(store)?;
     let running = Running::begin(store, now)?;
@@ -69,7 +78,8 @@ pub fn clean(store: &Arc<Store>, grace: Duration, dry: bool) -> Result<Cleaned> 
     // Read before anything is marked: who condemned last is known.
     let (old, version) = condemned(store)?;
     let census = Census::take(store, true)?;
-    let sweep = Sweep::of(store, &census, &old, (now, grace))?;
+    // What nobody refers to now may have been in use until a moment ago.
+    let sweep = Sweep::of(store, &census, &old, (now, marks::now(store)?, grace))?;
     census.write_down(store)?;
     let remove = |key: &String, (): &mut ()| {
         running.is_good()?;
@@ -91,11 +101,12 @@ struct Sweep {
 }
 
 impl Sweep {
+    /// Sorts what is listed: by the times when the clean-up began, and when all was marked.
     fn of(
         store: &Store,
         census: &Census,
         old: &BTreeMap<String, u64>,
-        (now, grace): (SystemTime, Duration),
+        (begun, marked, grace): (SystemTime, SystemTime, Duration),
     ) -> Result<Self> {
         let mut sweep = Sweep::default();
         for prefix in PREFIXES {
@@ -104,9 +115,14 @@ impl Sweep {
                     sweep.strange(listed);
                 } else if !is_used(&census.marked, &listed) {
                     // One that was written again since then has a new time.
-                    let since = old.get(&listed.key).filter(|since| seconds(listed.modified) < **since);
-                    let since = old.get(&listed.key).map(|_| since.copied().unwrap_or(seconds(now)));
-                    sweep.unused(listed, since, (seconds(now), grace));
+                    let is_old = |since: u64| seconds(listed.modified) < since;
+                    let since = old.get(&listed.key);
+                    let since = since.map(|since| if is_old(*since) { *since } else { seconds(marked) });
+                    if listed.modified >= begun {
+                        sweep.cleaned.wait(&listed);
+                    } else {
+                        sweep.unused(listed, since, (seconds(begun), seconds(marked), grace));
+                    }
                 }
                 Ok(())
             })?;
@@ -121,15 +137,14 @@ impl Sweep {
         }
     }
 
-    fn unused(&mut self, listed: Listed, since: Option<u64>, (now, grace): (u64, Duration)) {
-        if since.is_some_and(|since| now.saturating_sub(since) >= grace.as_secs()) {
+    fn unused(&mut self, listed: Listed, since: Option<u64>, (begun, marked, grace): (u64, u64, Duration)) {
+        if since.is_some_and(|since| begun.saturating_sub(since) >= grace.as_secs()) {
             self.cleaned.removed += 1;
             self.cleaned.removed_bytes += listed.size;
             self.due.push(listed.key);
         } else {
-            self.cleaned.waiting += 1;
-            self.cleaned.waiting_bytes += listed.size;
-            self.waiting.insert(listed.key, since.unwrap_or(now));
+            self.cleaned.wait(&listed);
+            self.waiting.insert(listed.key, since.unwrap_or(marked));
         }
     }
 }

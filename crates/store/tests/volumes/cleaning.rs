@@ -99,6 +99,25 @@ fn a_writer_that_sleeps_for_days_between_its_map_and_its_manifest_loses_nothing(
 }
 
 #[test]
+fn what_is_written_beside_a_clean_up_is_not_condemned_by_it() {
+    let objects = Arc::new(Memory::new());
+    push(&over(&objects), &image(SIZE, 4), "one", &Push::default()).unwrap();
+    objects.pass(DAY);
+    // A map that is written when the volume was looked at, and whose manifest comes after the lists.
+    let volume = Volume::open(&over(&objects), "one", "test", false).unwrap();
+    volume.write_at(8192, &[7; 4096]).unwrap();
+    volume.flush().unwrap();
+    let beside = Arc::clone(&objects);
+    let late = interrupted(&objects, |what, key| what == "list" && key == "map/", move || {
+        beside.put(&platfs_store::key_of(platfs_store::Kind::Map, &[7; 32]), b"a map").unwrap();
+    });
+    let done = clean(&late, DAY, false).unwrap();
+    assert!(done.waiting > 0);
+    let condemned = objects.contents()["gc/condemned"].clone();
+    assert!(!String::from_utf8(condemned).unwrap().contains(&"07".repeat(32)));
+}
+
+#[test]
 fn a_push_that_sleeps_until_its_lease_is_void_is_refused_and_nothing_is_harmed() {
     for force in [false, true] {
         let objects = Arc::new(Memory::new());
