@@ -54,10 +54,21 @@ impl Trial<'_> {
         format!("{} {:?} {}", self.base, self.told.lie, self.told.story)
     }
 
-    /// Nothing was worked on: these bytes must be the image's.
+    /// Nothing was worked on: these bytes must be the image's, but for the mark of the host that looked (`mmp`).
     pub fn refused(self, after: &[u8]) -> Finding {
-        let end = if after == self.image.bytes { End::Refused } else { End::VolumeHarmed };
+        let mark = self.mark();
+        let same = |range: std::ops::Range<usize>| after.get(range.clone()) == self.image.bytes.get(range);
+        let is_same = after.len() == self.image.bytes.len() && same(0..mark.start) && same(mark.end..after.len());
+        let end = if is_same { End::Refused } else { End::VolumeHarmed };
         Finding { base: self.base, told: self.told, end, harmed: Vec::new() }
+    }
+
+    /// Bytes of the block of multiple mount protection; none where there is no such block.
+    fn mark(&self) -> std::ops::Range<usize> {
+        let block = usize::try_from(self.image.superblock_now().s_mmp_block.get()).unwrap_or(0);
+        let len = usize::try_from(self.image.format.geometry.block_size.bytes()).unwrap();
+        let end = block.saturating_add(1).saturating_mul(len);
+        if block == 0 || end > self.image.bytes.len() { 0..0 } else { end - len..end }
     }
 
     /// Work on the `touched` inodes left these bytes; with a `log` also in the journal.
