@@ -30,6 +30,13 @@ pub fn transport() -> Vec<String> {
     }
 }
 
+/// The command. A suite in the background of a shell ignores SIGINT, and would have its programs ignore it.
+fn server() -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_plat")]);
+    command
+}
+
 /// A mount in the foreground, its log gathered.
 pub struct Mounted {
     child: Child,
@@ -41,13 +48,13 @@ pub struct Mounted {
 impl Mounted {
     /// Mounts `image` with these options beside `-f -v`, and waits until it stands.
     pub fn new(image: &Path, options: &[&str]) -> Result<Self, String> {
-        Self::by(Command::new(env!("CARGO_BIN_EXE_plat")), Scratch::new("plat"), image, options)
+        Self::by(server(), Scratch::new("plat"), image, options)
     }
 
     /// The same for a user, who owns the image.
     #[allow(dead_code, reason = "not all tests mount for users")]
     pub fn by_user(user: u32, image: &Path, options: &[&str]) -> Result<Self, String> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_plat"));
+        let mut command = server();
         command.uid(user).gid(user);
         let scratch = Scratch::new("plat");
         chown(scratch.path(), Some(user), Some(user)).unwrap();
@@ -57,7 +64,7 @@ impl Mounted {
     /// The same with variables in the server's environment.
     #[allow(dead_code, reason = "few tests set any")]
     pub fn with_env(image: &Path, options: &[&str], variables: &[(&str, &str)]) -> Result<Self, String> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_plat"));
+        let mut command = server();
         command.envs(variables.iter().copied());
         Self::by(command, Scratch::new("plat"), image, options)
     }

@@ -130,7 +130,9 @@ impl View {
                     Who::PlatAlone => "own_permissions",
                     _ => "allow_other",
                 };
-                let options = format!("rw,{mode},suid,dev,{options}");
+                // By default volumes of this size have no writeback cache; the modes say so where they mean that.
+                let cache = if mode.contains("writeback_cache") { "" } else { "writeback_cache," };
+                let options = format!("rw,{cache}{mode},suid,dev,{options}");
                 View::Plat(Mounted::new(image, &["-o", &options]).unwrap())
             }
         }

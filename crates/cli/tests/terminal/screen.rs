@@ -64,8 +64,11 @@ impl Terminal {
         change: impl FnOnce(&mut Command) -> &mut Command,
     ) -> Self {
         let (master, slave) = pair(columns);
-        let mut led = Command::new("setsid");
-        led.arg("--ctty").arg(command.get_program()).args(command.get_args());
+        // A suite in the background of a shell ignores Ctrl-C, and would have its programs ignore it.
+        let mut led = Command::new("env");
+        led.args(["--default-signal", "setsid", "--ctty"])
+            .arg(command.get_program())
+            .args(command.get_args());
         led.env("TERM", "xterm").env_remove("NO_COLOR");
         if let Some(directory) = command.get_current_dir() {
             led.current_dir(directory);

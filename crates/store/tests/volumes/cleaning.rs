@@ -108,9 +108,13 @@ fn what_is_written_beside_a_clean_up_is_not_condemned_by_it() {
     volume.write_at(8192, &[7; 4096]).unwrap();
     volume.flush().unwrap();
     let beside = Arc::clone(&objects);
-    let late = interrupted(&objects, |what, key| what == "list" && key == "map/", move || {
-        beside.put(&platfs_store::key_of(platfs_store::Kind::Map, &[7; 32]), b"a map").unwrap();
-    });
+    let late = interrupted(
+        &objects,
+        |what, key| what == "list" && key == "map/",
+        move || {
+            beside.put(&platfs_store::key_of(platfs_store::Kind::Map, &[7; 32]), b"a map").unwrap();
+        },
+    );
     let done = clean(&late, DAY, false).unwrap();
     assert!(done.waiting > 0);
     let condemned = objects.contents()["gc/condemned"].clone();

@@ -58,7 +58,8 @@ impl Trial<'_> {
     pub fn refused(self, after: &[u8]) -> Finding {
         let mark = self.mark();
         let same = |range: std::ops::Range<usize>| after.get(range.clone()) == self.image.bytes.get(range);
-        let is_same = after.len() == self.image.bytes.len() && same(0..mark.start) && same(mark.end..after.len());
+        let is_same =
+            after.len() == self.image.bytes.len() && same(0..mark.start) && same(mark.end..after.len());
         let end = if is_same { End::Refused } else { End::VolumeHarmed };
         Finding { base: self.base, told: self.told, end, harmed: Vec::new() }
     }
