@@ -53,6 +53,18 @@ use platfs_image::clock;
 /// How long an unmount goes on reclaiming what a crash left.
 const RECLAIMING: Duration = Duration::from_secs(10);
 
+/// How long after a removal a lack of space may come from the removed file: the kernel gives it back on a way of its own,
+/// which another thread serves. A long file of many pieces took 66 ms.
+const LATE: Duration = Duration::from_millis(300);
+
+fn lacks_space<T>(done: &Result<T, Failed>) -> bool {
+    matches!(done, Err(Failed::Error(Error::NoSpace | Error::NoInodes | Error::QuotaExceeded { .. })))
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A volume, served.
 pub struct Tree {
     volume: Volume,
@@ -78,6 +90,8 @@ pub struct Tree {
     served_by: OnceLock<(&'static str, Scheduling)>,
     /// The way to what files without names still hold.
     catch_up: OnceLock<CatchUp>,
+    /// When a name was last made, moved or removed.
+    names_changed: Mutex<Option<Instant>>,
     /// Tickets of the control channel.
     tickets: Arc<Tickets>,
     /// Work that changes names beside the kernel.
@@ -162,6 +176,7 @@ impl Tree {
             notifier: OnceLock::new(),
             served_by,
             catch_up: OnceLock::new(),
+            names_changed: Mutex::default(),
             tickets,
             beside,
             keeping: OnceLock::new(),
@@ -384,7 +399,8 @@ impl Tree {
         self.answer(verb, node, name, || self.altered(what, work))
     }
 
-    /// Changes the volume. What lacks space is done again when all has been removed that the kernel has given back.
+    /// Changes the volume. What lacks space is done again when all has been removed that the kernel has given back. That
+    /// comes a moment after a removal, so for [`LATE`] after one it is waited for.
     fn altered<T>(
         &self,
         what: Changed,
@@ -395,13 +411,17 @@ impl Tree {
         }
         let altering = Altering { tree: self, volume: self.volume_now() };
         let mut done = work(&altering);
-        if let (
-            Err(Failed::Error(Error::NoSpace | Error::NoInodes | Error::QuotaExceeded { .. })),
-            Some(catch_up),
-        ) = (&done, self.catch_up.get())
-        {
-            catch_up.now();
+        if lacks_space(&done) {
+            self.catch_up();
             done = work(&altering);
+        }
+        while lacks_space(&done) && locked(&self.names_changed).is_some_and(|at| at.elapsed() < LATE) {
+            std::thread::sleep(LATE / 50);
+            self.catch_up();
+            done = work(&altering);
+        }
+        if what == Changed::Names && done.is_ok() {
+            *locked(&self.names_changed) = Some(Instant::now());
         }
         if let Err(Failed::Error(error)) = &done {
             self.after_damage(error);
@@ -415,6 +435,13 @@ impl Tree {
             altering.volume.sync()?;
         }
         done
+    }
+
+    /// Has the nodes forgotten that the kernel has given back.
+    fn catch_up(&self) {
+        if let Some(catch_up) = self.catch_up.get() {
+            catch_up.now();
+        }
     }
 
     /// After damage that was met while writing, a check is due; and nothing more is written, if so asked.
