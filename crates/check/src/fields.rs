@@ -234,7 +234,7 @@ pub(super) fn settle(raw: &mut RawSuperblock, now: i64) {
     }
 }
 
-/// Whether the device ends before the volume does. Then nothing else is reported, and nothing is repaired: what seems
+/// Says that the device ends before the volume does. Then nothing else is reported, and nothing is repaired: what seems
 /// lost may only lie behind the end of a partition that was made too short.
 pub(super) fn is_cut_short(device: &dyn Device, geometry: &Geometry, report: &mut Report<'_>) -> bool {
     let blocks = device.size() >> geometry.block_size.log2();

@@ -31,7 +31,7 @@ impl Sink for First {
     fn progress(&mut self, _progress: Progress) {}
 }
 
-/// What speaks against passing over a volume that is marked clean, in a few words; `None` if nothing that a mount needs
+/// Reason to check a volume although it is marked clean, in a few words; `None` if nothing that a mount needs
 /// is wrong. The device is only read.
 ///
 /// # Errors

@@ -162,7 +162,7 @@ impl Staged {
 }
 
 impl Device for Staged {
-    /// What is written stays in this process until it is applied.
+    /// Writes stay in this process until they are applied.
     fn protection(&self) -> Protection {
         Protection::Alone
     }

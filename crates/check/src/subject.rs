@@ -45,7 +45,7 @@ pub(super) struct Subject {
     pub(super) resize_wanted: bool,
     /// Whether something was repaired of which the backups of superblock and descriptors have a copy.
     pub(super) backups_follow: bool,
-    /// Whether the log holds changes that are to stay in it, which was reported.
+    /// True if the log holds changes that are to stay in it, which was reported.
     pub(super) log_left: bool,
     /// What is to be written over the journal's superblock.
     pub(super) journal_wanted: Option<JournalWrite>,

@@ -43,7 +43,7 @@ fn candidates(subject: &Subject, group: Group) -> Vec<Block> {
     together.into_iter().chain([own]).map(Block).collect()
 }
 
-/// Whether a table of the group's inodes lies at `place`: the root directory is in that of the first group, and no
+/// Tells if a table of the group's inodes lies at `place`: the root directory is in that of the first group, and no
 /// record of any is something else.
 fn is_table(subject: &Subject, group: Group, place: Block) -> bool {
     let geometry = &subject.geometry;
@@ -67,7 +67,7 @@ fn is_table(subject: &Subject, group: Group, place: Block) -> bool {
     has_root
 }
 
-/// Whether a record is one of an inode, or of none: zeros.
+/// Tells if a record is one of an inode, or empty (zeros).
 fn is_record(subject: &Subject, inode: &Inode) -> bool {
     if inode.bytes().iter().all(|byte| *byte == 0) {
         return true;

@@ -25,7 +25,7 @@ pub fn check(device: Arc<dyn Device>, options: &Options, sink: &mut dyn Sink) ->
     Ok(platfs_check::check_with(device, options, &ByVerbs, sink)?)
 }
 
-/// What speaks against passing over a volume that is marked clean, in a few words; `None` if nothing that a mount needs
+/// Reason to check a volume although it is marked clean, in a few words; `None` if nothing that a mount needs
 /// is wrong. The device is only read.
 ///
 /// # Errors
