@@ -93,8 +93,9 @@ impl Volume {
         let log2 = self.format.geometry.cluster_log2;
         let (runs, waiting) = state.ahead.size();
         let runs = runs + parts.len() as u64;
-        // Each may come alone, and have the map grow by itself.
-        let alone = self.view().map(node).blocks_needed_at_most(SOME, 1);
+        // Each may come alone, and have the map grow by itself, unless the inode has room for all of them.
+        let all = (state.clusters + waiting + more) << log2;
+        let alone = self.view().map(node).blocks_needed_at_most(all.min(SOME), 1);
         let wanted = self.needed_ahead(node, 1, waiting + more) + runs * alone;
         let lacking = wanted.saturating_sub(state.ahead.promised());
         if lacking > 0 {
