@@ -10,13 +10,16 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::error::{Error, Result};
+use crate::forking::removed;
 use crate::format::manifest::Manifest;
 use crate::format::map::Target;
 use crate::format::{VolumeId, hex, unhex};
 use crate::keys::{Named, key_of_manifest};
-use crate::objects::Version;
+use crate::leases::VOID_AFTER;
+use crate::objects::{Listed, Version};
 use crate::renewal::renewed;
 use crate::store::Store;
 use crate::survey::{Marked, REQUESTS, marked};
@@ -40,17 +43,18 @@ pub(crate) struct Census {
 }
 
 impl Census {
-    /// Reads all volumes, and what they refer to. With `renew` whoever writes one names nothing that it wrote before.
+    /// Reads all volumes, and what they refer to. With a time, that of the store, whoever writes one names nothing that it
+    /// wrote before, and forks whose makers were lost long ago are given up.
     ///
     /// A volume gets what it refers to from its own writer, or when it is made of another that has it still. So all that
     /// is referred to has been seen when a list names nobody new.
-    pub(crate) fn take(store: &Arc<Store>, renew: bool) -> Result<Self> {
+    pub(crate) fn take(store: &Arc<Store>, now: Option<SystemTime>) -> Result<Self> {
         let known = known(store)?;
         let mut census =
             Census { marked: Marked::default(), read: BTreeSet::new(), known, named: BTreeSet::new() };
         let directories = store.objects().names("vol/")?;
         let mut new: Vec<VolumeId> = directories.iter().filter_map(|name| unhex(name)).collect();
-        let listed = (0..TRIES).find_map(|_| census.grown(store, std::mem::take(&mut new), renew, &mut new));
+        let listed = (0..TRIES).find_map(|_| census.grown(store, std::mem::take(&mut new), now, &mut new));
         match listed {
             Some(listed) => census.agree(store, &listed?)?,
             None => return Err(Error::Refused("volumes are made faster than they are looked at".into())),
@@ -63,10 +67,10 @@ impl Census {
         &mut self,
         store: &Arc<Store>,
         some: Vec<VolumeId>,
-        renew: bool,
+        now: Option<SystemTime>,
         new: &mut Vec<VolumeId>,
     ) -> Option<Result<BTreeSet<VolumeId>>> {
-        let listed = self.add(store, &some, renew).and_then(|()| listed(store));
+        let listed = self.add(store, &some, now).and_then(|()| listed(store));
         match listed {
             Ok(listed) => {
                 new.extend(listed.difference(&self.read));
@@ -76,20 +80,23 @@ impl Census {
         }
     }
 
-    fn add(&mut self, store: &Arc<Store>, volumes: &[VolumeId], renew: bool) -> Result<()> {
+    fn add(&mut self, store: &Arc<Store>, volumes: &[VolumeId], now: Option<SystemTime>) -> Result<()> {
         let read = |id: &VolumeId, found: &mut Vec<Manifest>| {
-            match store.manifest_or_trace(id) {
-                Ok((manifest, version)) if renew => found.push(renewed(store, manifest, version)?),
-                Ok((manifest, _)) => found.push(manifest),
+            match (store.manifest_or_trace(id), now) {
+                (Ok((manifest, version)), Some(now)) => {
+                    let manifest = given_up(store, manifest, &version, now)?;
+                    found.push(renewed(store, manifest, version)?);
+                }
+                (Ok((manifest, _)), None) => found.push(manifest),
                 // A directory of a volume that is just made; if it is listed it must be there.
-                Err(Error::Missing(_)) => {}
-                Err(error) => return Err(error),
+                (Err(Error::Missing(_)), _) => {}
+                (Err(error), _) => return Err(error),
             }
             Ok(())
         };
         let mut found = together(volumes, store.at_once(REQUESTS), read)?.concat();
         self.read.extend(found.iter().map(|manifest| manifest.id));
-        found.retain(|manifest| !manifest.flags.removed);
+        found.retain(|manifest| !manifest.flags.removed || manifest.is_pending());
         self.named.extend(found.iter().map(|manifest| manifest.parent).filter(|id| *id != [0; 16]));
         self.marked.add(marked(store, &found)?);
         Ok(())
@@ -135,6 +142,25 @@ impl Census {
             None => store.objects().create(VOLUMES, &bytes)?,
         };
         Ok(())
+    }
+}
+
+/// The trace of a fork that was begun long ago, whose maker can't publish it any more then; else what there is.
+fn given_up(store: &Store, now: Manifest, version: &Version, time: SystemTime) -> Result<Manifest> {
+    if !now.is_pending() {
+        return Ok(now);
+    }
+    let key = key_of_manifest(&now.id);
+    let age = |listed: Listed| time.duration_since(listed.modified).unwrap_or_default();
+    if store.objects().head(&key)?.map(age).is_none_or(|age| age <= VOID_AFTER) {
+        return Ok(now);
+    }
+    let trace = removed(&now);
+    match store.objects().replace(&key, &trace.encode(), version) {
+        Ok(_) => Ok(trace),
+        // Somebody has that name now, and what the volume refers to.
+        Err(Error::Conflict(_)) => store.manifest_or_trace(&now.id).map(|(now, _)| now),
+        Err(error) => Err(error),
     }
 }
 

@@ -9,8 +9,9 @@
 //!   names already. A clean-up renews the manifests of open volumes before it marks anything. What a writer had written
 //!   until then it can't name any more (see `renewal`), and what it writes later is not condemned: it may come into use,
 //!   and readers have their time from when it is out of use again.
-//! - A fork is valid if the volume that it was made of has still not changed when the fork is there. So what it names was
-//!   referred to until there was another that did, which a later list has (see `census`).
+//! - A fork is a claim first, which refers to what it will name and is no volume. It is made one if the volume that it is
+//!   made of has still not changed when the claim is there. So what it names was referred to until there was another that
+//!   did: a clean-up that has not seen it condemns at most, and the next sees it (see `census`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -66,7 +67,7 @@ pub fn clean(store: &Arc<Store>, grace: Duration, dry: bool) -> Result<Cleaned> 
     }
     if dry {
         // Nothing is written, not even to ask for the store's time.
-        let census = Census::take(store, false)?;
+        let census = Census::take(store, None)?;
         let now = SystemTime::now();
         return Ok(Sweep::of(store, &census, &condemned(store)?.0, (now, now, grace))?.cleaned);
     }
@@ -77,7 +78,7 @@ pub fn clean(store: &Arc<Store>, grace: Duration, dry: bool) -> Result<Cleaned> 
     }
     // Read before anything is marked: who condemned last is known.
     let (old, version) = condemned(store)?;
-    let census = Census::take(store, true)?;
+    let census = Census::take(store, Some(now))?;
     // What nobody refers to now may have been in use until a moment ago.
     let sweep = Sweep::of(store, &census, &old, (now, marks::now(store)?, grace))?;
     census.write_down(store)?;

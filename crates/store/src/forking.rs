@@ -8,6 +8,7 @@ use crate::format::manifest::{Flags, Manifest};
 use crate::keys::{id_of, key_of_manifest};
 use crate::leases::Lease;
 use crate::marks::{self, first_epoch};
+use crate::objects::Version;
 use crate::renewal::is_same;
 use crate::replay::replay;
 use crate::store::Store;
@@ -28,45 +29,50 @@ pub fn fork(store: &Arc<Store>, from: &str, to: &str) -> Result<Manifest> {
     marks::ready(store)?;
     let (mut old, _) = store.named(from)?;
     let mut new = forked(store, &old, to, first_epoch())?;
-    let mut version = match store.objects().create(&key_of_manifest(&new.id), &new.encode()) {
-        Ok(version) => version,
-        Err(Error::Exists(_)) => return onto_trace(store, from, to),
-        Err(error) => return Err(error),
-    };
+    let mut claim = claimed(store, &mut new)?;
     for _ in 0..TRIES {
-        // What the old one referred to until the new one was there was not removed. Otherwise it may be what a clean-up
+        // What the old one referred to until the claim was there was not removed. Otherwise it may be what a clean-up
         // removes just now.
         let now = match store.named(from) {
-            Ok((now, _)) if is_same(&now, &old) => return Ok(new),
+            Ok((now, _)) if is_same(&now, &old) => {
+                store.objects().replace(&key_of_manifest(&new.id), &new.encode(), &claim)?;
+                return Ok(new);
+            }
             now => now.map(|(now, _)| now),
         };
-        old = match now {
-            Ok(now) => now,
+        let next = now.and_then(|now| Ok((forked(store, &now, to, new.epoch)?, now)));
+        match next {
+            Ok(next) => (new, old) = next,
             Err(error) => {
-                store.objects().replace(&key_of_manifest(&new.id), &removed(&new).encode(), &version)?;
+                store.objects().replace(&key_of_manifest(&new.id), &removed(&new).encode(), &claim)?;
                 return Err(error);
             }
-        };
-        new = forked(store, &old, to, new.epoch)?;
-        version = store.objects().replace(&key_of_manifest(&new.id), &new.encode(), &version)?;
+        }
+        claim = store.objects().replace(&key_of_manifest(&new.id), &pending(&new).encode(), &claim)?;
     }
-    store.objects().replace(&key_of_manifest(&new.id), &removed(&new).encode(), &version)?;
+    store.objects().replace(&key_of_manifest(&new.id), &removed(&new).encode(), &claim)?;
     Err(Error::Conflict(from.to_owned()))
 }
 
-/// A fork with the name of a volume that was removed. A clean-up that has looked at that name does not look again, so that
-/// none must be under way.
-fn onto_trace(store: &Arc<Store>, from: &str, to: &str) -> Result<Manifest> {
-    let (taken, version) = store.manifest_or_trace(&id_of(to))?;
-    if !taken.flags.removed {
-        return Err(Error::Exists(to.to_owned()));
+/// Claims the name of a fork: no volume yet, and clean-ups keep what it refers to.
+fn claimed(store: &Store, new: &mut Manifest) -> Result<Version> {
+    let key = key_of_manifest(&new.id);
+    match store.objects().create(&key, &pending(new).encode()) {
+        Err(Error::Exists(_)) => {}
+        done => return done,
     }
-    let lease = Lease::take(store, to)?;
-    let (old, _) = store.named(from)?;
-    let new = forked(store, &old, to, taken.epoch.saturating_add(1))?;
-    lease.write(&new, Some(&version))?;
-    lease.end()?;
-    Ok(new)
+    let (taken, version) = store.manifest_or_trace(&new.id)?;
+    if !taken.flags.removed {
+        return Err(Error::Exists(new.name.clone()));
+    }
+    new.epoch = taken.epoch.saturating_add(1);
+    store.objects().replace(&key, &pending(new).encode(), &version)
+}
+
+/// A fork that is being made. It is published only when it is known that all it refers to is there: whoever makes it may
+/// be killed at any time.
+fn pending(new: &Manifest) -> Manifest {
+    Manifest { flags: Flags { removed: true, ..new.flags }, nonce: crate::random::number(), ..new.clone() }
 }
 
 /// The manifest of a fork.

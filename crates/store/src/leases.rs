@@ -37,7 +37,7 @@ const CONDEMNED: &str = "gc/condemned";
 /// Where leases are.
 pub(crate) const LEASES: &str = "lease/";
 /// A mark is void after this: its program is gone.
-const VOID_AFTER: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const VOID_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// Most bytes of the list.
 const CONDEMNED_MAX: u64 = 256 << 20;
 /// Most bytes of a mark.

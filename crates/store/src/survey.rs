@@ -64,7 +64,11 @@ impl Marked {
 
 /// What volumes refer to.
 pub(crate) fn marked(store: &Arc<Store>, manifests: &[Manifest]) -> Result<Marked> {
-    let mark = |manifest: &Manifest, own: &mut Marked| mark(store, manifest, own);
+    let mark = |manifest: &Manifest, own: &mut Marked| match mark(store, manifest, own) {
+        // A claim comes before it is known that all is there.
+        Err(Error::Damaged { .. } | Error::Missing(_)) if manifest.is_pending() => Ok(()),
+        done => done,
+    };
     let mut all = Marked::default();
     together(manifests, store.at_once(REQUESTS), mark)?.into_iter().for_each(|own| all.add(own));
     Ok(all)

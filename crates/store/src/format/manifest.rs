@@ -20,7 +20,8 @@ pub struct Flags {
     pub frozen: bool,
     /// Somebody has it open for writing, or was lost while it was.
     pub open: bool,
-    /// It was removed. Its manifest stays, so that its epochs are not used again.
+    /// It was removed, or is a fork that is not yet made ([`Manifest::is_pending`]). Its manifest stays, so that its epochs
+    /// are not used again.
     pub removed: bool,
 }
 
@@ -72,6 +73,12 @@ const REMOVED: u32 = 4;
 const SEGMENT: usize = 72;
 
 impl Manifest {
+    /// Whether it is a fork that is being made, or whose maker was lost: no volume, but what it refers to is kept.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.flags.removed && (self.map != [0; 32] || !self.segments.is_empty())
+    }
+
     /// Its bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {

@@ -179,6 +179,67 @@ fn a_fork_of_what_changes_meanwhile_is_whole() {
     assert!(read("one") == read("two"));
 }
 
+/// A program whose fork comes late: before its first request that `is_late`, its source is written again, and three
+/// clean-ups have removed what that was. With `dies` it is killed right after that request.
+fn late_fork(
+    objects: &Arc<Memory>,
+    is_late: impl Fn(&str, &str) -> bool + Send + Sync + 'static,
+    dies: bool,
+) -> platfs_store::Result<()> {
+    let (meanwhile, was_late) = (Arc::clone(objects), AtomicBool::new(false));
+    let hooked = Hooked::new(objects, move |what, key| {
+        if was_late.load(Ordering::Relaxed) {
+            return if dies { Fate::Killed } else { Fate::Done };
+        }
+        if is_late(what, key) {
+            was_late.store(true, Ordering::Relaxed);
+            let volume = Volume::open(&over(&meanwhile), "one", "test", false).unwrap();
+            volume.write_at(4096, &[9; 4096]).unwrap();
+            volume.close().unwrap();
+            for _ in 0..3 {
+                clean(&over(&meanwhile), DAY, false).unwrap();
+                meanwhile.pass(2 * DAY);
+            }
+        }
+        Fate::Done
+    });
+    fork(&Arc::new(Store::new(Arc::new(hooked), patience(), None)), "one", "two").map(drop)
+}
+
+#[test]
+fn a_fork_whose_maker_is_killed_at_any_request_or_sleeps_for_days_is_whole_or_no_volume() {
+    for is_trace in [false, true] {
+        for (late, dies) in [("create", true), ("create", false), ("replace", true), ("replace", false)] {
+            let objects = Arc::new(Memory::new());
+            with_an_old_map(&objects);
+            if is_trace {
+                fork(&over(&objects), "one", "two").unwrap();
+                platfs_store::remove(&over(&objects), "two").unwrap();
+            }
+            let two = platfs_store::key_of_manifest(&platfs_store::id_of("two"));
+            let done = late_fork(&objects, move |what, key| what == late && key == two, dies);
+            // Late with its claim it looks again. Late with the volume itself it finds the claim void, which it is after
+            // a day.
+            let is_claim = late == "create" || is_trace;
+            assert_eq!(done.is_ok(), is_claim && !dies, "{late}, {dies}: {done:?}");
+            let two = Stored::open(&over(&objects), "two").map(|volume| all(&volume));
+            assert_eq!(two.is_ok(), done.is_ok(), "{late}, {dies}");
+            for _ in 0..3 {
+                clean(&over(&objects), DAY, false).unwrap();
+                assert!(is_whole(&objects));
+                objects.pass(2 * DAY);
+            }
+            // What was claimed goes with the claim.
+            assert_eq!(platfs_store::stats(&over(&objects)).unwrap().unused_objects, 0, "{late}, {dies}");
+            if done.is_err() {
+                fork(&over(&objects), "one", "two").unwrap();
+            }
+            let read = |name| all(&Stored::open(&over(&objects), name).unwrap());
+            assert!(is_whole(&objects) && (done.is_ok() || read("one") == read("two")));
+        }
+    }
+}
+
 /// A store that leaves something out of what it says.
 fn lying(objects: &Arc<Memory>, about: &'static str) -> Arc<Store> {
     struct Lying(Arc<Memory>, &'static str);

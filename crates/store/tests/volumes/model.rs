@@ -64,8 +64,14 @@ impl World {
     /// The store as one program sees it, which may be killed before any of its requests.
     fn store(self: &Arc<Self>) -> Arc<Store> {
         let left = AtomicU64::new(if chance(10) { thread_rng().gen_range(0..60) } else { u64::MAX });
-        let fate = move |what: &str, _: &str| {
+        let own = self.next.fetch_add(1, Ordering::Relaxed);
+        // With the seed of a failure (`SHUTTLE_RANDOM_SEED`): who asked for what.
+        let is_traced = std::env::var_os("PLATFS_TRACE").is_some();
+        let fate = move |what: &str, key: &str| {
             thread::yield_now();
+            if is_traced {
+                println!("{own}: {what} {key}");
+            }
             if left.load(Ordering::Relaxed) == 0 {
                 return Fate::Killed;
             }
