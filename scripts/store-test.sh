@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Tests of volumes in a real server of S3: versitygw (Apache-2.0), built with Go into target/tools the first time.
+# Tests of volumes in a real server of S3: versitygw (Apache-2.0), built with Go into target/tools the first time. `faults::`
+# are those with a proxy before it that makes its answers wrong. Arguments are filters of tests.
 # TAKEOVERS and RACES raise the counts (1000 and 200 for all of it). ROOT is a tar or directory with a Debian root for the
 # slow line; that of `make demo` if nothing is said. At the end a server where two can win (s3s-fs, Apache-2.0, built into target/tools
 # the first time, unless LOOSE=no) must be refused.
@@ -53,7 +54,9 @@ export PLATFS_TAKEOVERS="${TAKEOVERS:-50}" PLATFS_RACES="${RACES:-25}"
 root=${ROOT:-${XDG_CACHE_HOME:-$HOME/.cache}/platfs/rootfs.tar}
 [ ! -e "$root" ] || export PLATFS_ROOT="$root"
 refusal=a_server_where_two_can_win_is_refused
-cargo test -p platfs-cli --features s3 --test store "${@:-s3::}" -- --nocapture --test-threads=1 --skip "$refusal"
+filters=("$@")
+[ "$#" != 0 ] || filters=(s3:: faults::)
+cargo test -p platfs-cli --features s3 --test store -- "${filters[@]}" --nocapture --test-threads=1 --skip "$refusal"
 
 [ "$#" = 0 ] && [ "${LOOSE:-}" != no ] || exit 0
 loose=$(command -v s3s-fs || echo "$tools/bin/s3s-fs")

@@ -16,6 +16,7 @@ use std::time::Duration;
 const PAGE: usize = 7;
 
 /// A request.
+#[derive(Clone)]
 pub struct Request {
     pub method: String,
     /// The path without the bucket, and what is behind the question mark.
@@ -203,8 +204,17 @@ impl Server {
 
     fn carried_out(&self, request: &Request) -> Answer {
         match &self.behind {
-            Behind::Server(address) => passed_on(address, request)
-                .unwrap_or_else(|error| Answer::error(502, "BadGateway").with("x-why", error)),
+            Behind::Server(address) => match passed_on(address, request) {
+                Ok(answer) => {
+                    if answer.status < 300 && matches!(&*request.method, "PUT" | "DELETE" | "POST") {
+                        // Its keys are known, for lists that the script makes.
+                        let noted = Request { body: noted(request), headers: Vec::new(), ..request.clone() };
+                        self.answer_of_memory(&noted);
+                    }
+                    answer
+                }
+                Err(error) => Answer::error(502, "BadGateway").with("x-why", error),
+            },
             Behind::Memory => self.answer_of_memory(request),
         }
     }
@@ -277,6 +287,11 @@ impl Server {
         }
         Answer::new(200, page(prefix, &text, next.as_deref())).with("content-type", "application/xml")
     }
+}
+
+/// What is kept of a request that another server has carried out: which keys it removes, and nothing of contents.
+fn noted(request: &Request) -> Vec<u8> {
+    if request.method == "POST" { request.body.clone() } else { Vec::new() }
 }
 
 /// A page of a list.
