@@ -3,10 +3,6 @@
 //! No list is believed alone: a server that leaves a volume out of one would have all of it removed. Each manifest that is
 //! listed must be readable, two kinds of lists must agree, and volumes that the last clean-up saw, that others were made
 //! of, or that wrote what others refer to must be among those that were read.
-//!
-//! | key | what |
-//! | --- | --- |
-//! | `gc/volumes` | the volumes that the last clean-up saw: a manifest is never removed, so all of them are there |
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,6 +14,7 @@ use crate::format::manifest::Manifest;
 use crate::format::map::Target;
 use crate::format::{VolumeId, hex, unhex};
 use crate::keys::{Named, key_of_manifest};
+use crate::known::{self, Known};
 use crate::leases::VOID_AFTER;
 use crate::objects::{Listed, Version};
 use crate::renewal::renewed;
@@ -25,9 +22,6 @@ use crate::store::Store;
 use crate::survey::{Marked, REQUESTS, marked};
 use crate::together::together;
 
-/// The volumes that the last clean-up saw.
-const VOLUMES: &str = "gc/volumes";
-const VOLUMES_MAX: u64 = 64 << 20;
 /// How often volumes may be made while others are looked at.
 const TRIES: usize = 64;
 
@@ -37,7 +31,10 @@ pub(crate) struct Census {
     pub(crate) marked: Marked,
     /// Whose manifests were read, removed ones too.
     read: BTreeSet<VolumeId>,
-    known: (BTreeSet<VolumeId>, Option<Version>),
+    /// Those of them that were removed.
+    removed: BTreeSet<VolumeId>,
+    /// What the last clean-up saw.
+    known: (Known, Option<Version>),
     /// Other volumes that manifests name.
     named: BTreeSet<VolumeId>,
 }
@@ -49,9 +46,9 @@ impl Census {
     /// A volume gets what it refers to from its own writer, or when it is made of another that has it still. So all that
     /// is referred to has been seen when a list names nobody new.
     pub(crate) fn take(store: &Arc<Store>, now: Option<SystemTime>) -> Result<Self> {
-        let known = known(store)?;
-        let mut census =
-            Census { marked: Marked::default(), read: BTreeSet::new(), known, named: BTreeSet::new() };
+        let (marked, known) = (Marked::default(), known::known(store)?);
+        let (read, removed, named) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let mut census = Census { marked, read, removed, known, named };
         let directories = store.objects().names("vol/")?;
         let mut new: Vec<VolumeId> = directories.iter().filter_map(|name| unhex(name)).collect();
         let listed = (0..TRIES).find_map(|_| census.grown(store, std::mem::take(&mut new), now, &mut new));
@@ -96,7 +93,9 @@ impl Census {
         };
         let mut found = together(volumes, store.at_once(REQUESTS), read)?.concat();
         self.read.extend(found.iter().map(|manifest| manifest.id));
-        found.retain(|manifest| !manifest.flags.removed || manifest.is_pending());
+        let is_trace = |manifest: &Manifest| manifest.flags.removed && !manifest.is_pending();
+        self.removed.extend(found.iter().filter(|manifest| is_trace(manifest)).map(|manifest| manifest.id));
+        found.retain(|manifest| !is_trace(manifest));
         self.named.extend(found.iter().map(|manifest| manifest.parent).filter(|id| *id != [0; 16]));
         self.marked.add(marked(store, &found)?);
         Ok(())
@@ -118,13 +117,13 @@ impl Census {
             Target::Log { volume, .. } => Some(volume),
             Target::Chunk { .. } => None,
         });
-        let all = self.known.0.iter().chain(&self.named).chain(writers);
+        let all = self.known.0.all.iter().chain(&self.named).chain(writers);
         let Some(id) = all.filter(|id| !self.read.contains(*id)).min() else { return Ok(()) };
         match store.manifest_or_trace(id) {
             Ok(_) => lies(id),
             Err(Error::Missing(key)) => Err(Error::Refused(format!(
                 "{key} is missing, and a clean-up or another volume knows it: nothing is removed; put it back, or remove \
-                 `{VOLUMES}` and the volumes that were made of it if it is gone for good"
+                 `gc/volumes` and the volumes that were made of it if it is gone for good"
             ))),
             Err(error) => Err(error),
         }
@@ -132,16 +131,8 @@ impl Census {
 
     /// Writes down which volumes there are, for the next.
     pub(crate) fn write_down(&self, store: &Store) -> Result<()> {
-        if self.read == self.known.0 {
-            return Ok(());
-        }
-        let lines: Vec<String> = self.read.iter().map(|id| format!("{}\n", hex(id))).collect();
-        let bytes = lines.concat().into_bytes();
-        match &self.known.1 {
-            Some(version) => store.objects().replace(VOLUMES, &bytes, version)?,
-            None => store.objects().create(VOLUMES, &bytes)?,
-        };
-        Ok(())
+        let new = Known { all: self.read.clone(), removed: self.removed.clone() };
+        known::write_down(store, (&self.known.0, &self.known.1), new)
     }
 }
 
@@ -162,18 +153,6 @@ fn given_up(store: &Store, now: Manifest, version: &Version, time: SystemTime) -
         Err(Error::Conflict(_)) => store.manifest_or_trace(&now.id).map(|(now, _)| now),
         Err(error) => Err(error),
     }
-}
-
-/// The volumes that the last clean-up saw.
-fn known(store: &Store) -> Result<(BTreeSet<VolumeId>, Option<Version>)> {
-    let object = match store.objects().get(VOLUMES, VOLUMES_MAX) {
-        Err(Error::Missing(_)) => return Ok((BTreeSet::new(), None)),
-        object => object?,
-    };
-    let text = String::from_utf8_lossy(&object.bytes);
-    let ids: Option<BTreeSet<VolumeId>> = text.lines().map(unhex).collect();
-    let damaged = || Error::damaged(VOLUMES, "a line is no volume");
-    Ok((ids.ok_or_else(damaged)?, Some(object.version)))
 }
 
 /// The volumes whose manifests are listed.

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::error::{Error, Result};
 use crate::format::manifest::{Flags, Manifest};
 use crate::keys::{id_of, key_of_manifest};
+use crate::known::returned;
 use crate::leases::Lease;
 use crate::marks::{self, first_epoch};
 use crate::objects::Version;
@@ -66,7 +67,9 @@ fn claimed(store: &Store, new: &mut Manifest) -> Result<Version> {
         return Err(Error::Exists(new.name.clone()));
     }
     new.epoch = taken.epoch.saturating_add(1);
-    store.objects().replace(&key, &pending(new).encode(), &version)
+    let claim = store.objects().replace(&key, &pending(new).encode(), &version)?;
+    returned(store, &new.id)?;
+    Ok(claim)
 }
 
 /// A fork that is being made. It is published only when it is known that all it refers to is there: whoever makes it may
@@ -130,6 +133,9 @@ fn renamed(store: &Arc<Store>, from: &str, to: &str) -> Result<()> {
         return Err(Error::Open(old.holder));
     }
     let new = Manifest { created: old.created, ..forked(store, &old, to, epoch)? };
+    if trace.is_some() {
+        returned(store, &new.id)?;
+    }
     let written = lease.write(&new, trace.as_ref())?;
     match store.objects().replace(&key_of_manifest(&old.id), &removed(&old).encode(), &version) {
         Ok(_) => lease.end(),

@@ -21,6 +21,7 @@ mod forking;
 pub mod format;
 mod holder;
 mod keys;
+mod known;
 mod leases;
 mod local;
 mod marks;

@@ -14,6 +14,7 @@ use crate::format::manifest::{Flags, Manifest, SIZE_MAX};
 use crate::format::map::{CHUNK, Extent, LEAF_SPAN, Leaf, Map, Target, leaves};
 use crate::format::{Hash, hash};
 use crate::keys::{Kind, id_of, key_of};
+use crate::known::returned;
 use crate::leases::Lease;
 use crate::marks;
 use crate::store::Store;
@@ -106,6 +107,10 @@ pub fn push(store: &Arc<Store>, image: &dyn Device, name: &str, how: &Push<'_>) 
         map,
         segments: Vec::new(),
     };
+    // No clean-up is under way that has seen it removed.
+    if old.as_ref().is_some_and(|(old, _)| old.flags.removed) {
+        returned(store, &manifest.id)?;
+    }
     lease.write(&manifest, old.as_ref().map(|(_, version)| version))?;
     let done = job.progress.now(size);
     lease.end()?;

@@ -9,6 +9,7 @@ use crate::format::manifest::Manifest;
 use crate::format::map::{MAP_MAX, Target, leaves};
 use crate::format::{Hash, VolumeId, unhex};
 use crate::keys::{Kind, Named, key_of, key_of_log};
+use crate::known::known;
 use crate::objects::Listed;
 use crate::replay::replay;
 use crate::store::Store;
@@ -24,10 +25,18 @@ const LEAVES: usize = 8;
 /// # Errors
 /// A damaged manifest; the store's.
 pub fn volumes(store: &Store, removed: bool) -> Result<Vec<Manifest>> {
-    let names = store.objects().names("vol/")?;
-    let read = |name: &String, found: &mut Vec<Manifest>| {
-        let Some(id) = unhex::<16>(name) else { return Ok(()) };
-        match store.manifest_or_trace(&id) {
+    let mut names: Vec<VolumeId> =
+        store.objects().names("vol/")?.iter().filter_map(|name| unhex(name)).collect();
+    if !removed {
+        // As many as there ever were: they are not read one by one.
+        match known(store) {
+            Ok((known, _)) => names.retain(|id| !known.removed.contains(id)),
+            Err(Error::Damaged { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let read = |id: &VolumeId, found: &mut Vec<Manifest>| {
+        match store.manifest_or_trace(id) {
             Ok((manifest, _)) if removed || !manifest.flags.removed => found.push(manifest),
             // Objects of a log whose manifest is gone.
             Ok(_) | Err(Error::Missing(_)) => {}

@@ -184,7 +184,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             forking
             leases survey
             marks reading
-            renewal replay
+            known renewal replay
             ahead
             view
             store

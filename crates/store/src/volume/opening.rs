@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::format::manifest::{Flags, Manifest, SEGMENTS_MAX, SIZE_MAX, Segment};
 use crate::holder;
 use crate::keys::{id_of, key_of_manifest};
+use crate::known::returned;
 use crate::local::{LocalLog, Log, Record};
 use crate::marks;
 use crate::objects::Version;
@@ -59,9 +60,12 @@ impl Volume {
         };
         let (key, bytes) = (key_of_manifest(&id), manifest.encode());
         match old {
-            Some((_, version)) => store.objects().replace(&key, &bytes, &version)?,
-            None => store.objects().create(&key, &bytes)?,
-        };
+            Some((_, version)) => {
+                store.objects().replace(&key, &bytes, &version)?;
+                returned(store, &id)?;
+            }
+            None => drop(store.objects().create(&key, &bytes)?),
+        }
         Self::open(store, name, holder, false)
     }
 

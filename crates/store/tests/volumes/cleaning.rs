@@ -240,6 +240,64 @@ fn a_fork_whose_maker_is_killed_at_any_request_or_sleeps_for_days_is_whole_or_no
     }
 }
 
+/// The names of a store's volumes, and how many requests that took.
+fn names(objects: &Arc<Memory>) -> (Vec<String>, u64) {
+    let store = over(objects);
+    let found = platfs_store::volumes(&store, false).unwrap();
+    (found.into_iter().map(|manifest| manifest.name).collect(), store.counts().reads)
+}
+
+#[test]
+fn a_list_reads_nothing_of_volumes_that_were_removed() {
+    let objects = Arc::new(Memory::new());
+    push(&over(&objects), &image(SIZE, 3), "one", &Push::default()).unwrap();
+    for number in 0..50 {
+        fork(&over(&objects), "one", &format!("fork-{number}")).unwrap();
+        platfs_store::remove(&over(&objects), &format!("fork-{number}")).unwrap();
+    }
+    assert_eq!(names(&objects), (vec!["one".to_owned()], 2 + 51));
+    clean(&over(&objects), DAY, false).unwrap();
+    assert_eq!(names(&objects), (vec!["one".to_owned()], 2 + 1));
+    // One that has the name of a removed one is there, before and after the next clean-up.
+    fork(&over(&objects), "one", "fork-0").unwrap();
+    push(&over(&objects), &image(SIZE, 3), "fork-1", &Push::default()).unwrap();
+    platfs_store::rename(&over(&objects), "fork-1", "fork-2").unwrap();
+    Volume::create(&over(&objects), "fork-3", SIZE, "test").unwrap().close().unwrap();
+    for reads in [2 + 5, 2 + 4] {
+        assert_eq!(names(&objects), (["fork-0", "fork-2", "fork-3", "one"].map(str::to_owned).into(), reads));
+        clean(&over(&objects), DAY, false).unwrap();
+    }
+}
+
+#[test]
+fn what_returns_beside_a_clean_up_is_listed() {
+    let make: [fn(&Arc<Store>); 2] = [
+        |store| drop(fork(store, "one", "two").unwrap()),
+        |store| Volume::create(store, "two", SIZE, "test").unwrap().close().unwrap(),
+    ];
+    for (number, make) in make.into_iter().enumerate() {
+        for when in 0.. {
+            let objects = Arc::new(Memory::new());
+            push(&over(&objects), &image(SIZE, 3), "one", &Push::default()).unwrap();
+            fork(&over(&objects), "one", "two").unwrap();
+            platfs_store::remove(&over(&objects), "two").unwrap();
+            let (beside, asked) = (Arc::clone(&objects), std::sync::atomic::AtomicU64::new(0));
+            let store = interrupted(
+                &objects,
+                move |_, _| asked.fetch_add(1, Ordering::Relaxed) == when,
+                move || make(&over(&beside)),
+            );
+            let done = clean(&store, DAY, false);
+            if names(&objects).0 == ["one"] {
+                assert!(when > 15, "{number}: at request {when} of {done:?}");
+                break;
+            }
+            assert_eq!(names(&objects).0, ["one", "two"], "{number}: at request {when}");
+            assert!(is_whole(&objects) && done.is_ok(), "{number}: at request {when}: {done:?}");
+        }
+    }
+}
+
 /// A store that leaves something out of what it says.
 fn lying(objects: &Arc<Memory>, about: &'static str) -> Arc<Store> {
     struct Lying(Arc<Memory>, &'static str);
