@@ -11,6 +11,7 @@ pub mod format;
 mod free_runs;
 pub mod image;
 pub mod keys;
+mod locks;
 pub mod manual;
 pub mod marks;
 pub mod memory;

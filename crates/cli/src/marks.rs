@@ -2,9 +2,10 @@
 //! ends in haste. When they are taken is the door's.
 
 use std::io::IsTerminal;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
+use crate::locks::locked;
 use platfs::device::mmp::{Held, Host, Purpose, ThisHost, hold};
 use platfs::device::{Device, Error};
 
@@ -24,7 +25,7 @@ pub fn report_to(report: impl Fn(&str) + Send + Sync + 'static) {
 
 /// Clears all marks: for a process that ends without closing what it has open.
 pub fn release_all() {
-    let held = std::mem::take(&mut *HELD.lock().unwrap_or_else(PoisonError::into_inner));
+    let held = std::mem::take(&mut *locked(&HELD));
     held.iter().filter_map(Weak::upgrade).for_each(|held| held.release());
 }
 
@@ -88,6 +89,6 @@ pub fn take(
     let host = Arc::new(Speaking { host: ThisHost::new(device), image });
     let Some(held) = hold(&inner, purpose, host)? else { return Ok(inner) };
     let held = Arc::new(held);
-    HELD.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&held));
+    locked(&HELD).push(Arc::downgrade(&held));
     Ok(held)
 }

@@ -9,10 +9,11 @@
 mod words;
 
 use std::io::{self, IsTerminal, Read, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::locks::locked;
 use rustix::process::getpgrp;
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
 
@@ -46,10 +47,6 @@ struct Line {
     printed: bool,
     /// How many want no line now.
     paused: u32,
-}
-
-fn locked<T>(what: &'static Mutex<T>) -> MutexGuard<'static, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Begins to show that a command lasts, where there is a terminal for it.

@@ -7,10 +7,11 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use nix::sys::signal::{SigSet, Signal, raise};
 
+use crate::locks::locked;
 use crate::progress;
 
 /// The signals that ask to end.
@@ -23,7 +24,7 @@ static HEARERS: Mutex<Vec<Hearer>> = Mutex::new(Vec::new());
 static WATCHED: OnceLock<Result<(), i32>> = OnceLock::new();
 
 fn hearers() -> MutexGuard<'static, Vec<Hearer>> {
-    HEARERS.lock().unwrap_or_else(PoisonError::into_inner)
+    locked(&HEARERS)
 }
 
 /// Has a thread hear all signals from now on. Threads that begin later leave them to it, as this one does.

@@ -19,7 +19,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use platfs::device::Device;
@@ -28,6 +28,7 @@ pub use platfs_store::Error;
 use platfs_store::objects::Patience;
 use platfs_store::{Address, Cache, LocalLog, Result, Store, Stored, Volume};
 
+use crate::locks::locked;
 use crate::progress;
 
 /// Bytes of the cache where nothing is said.
@@ -63,7 +64,7 @@ pub fn store(address: &Address) -> Result<Arc<Store>> {
     let objects = address.objects();
     let patience = Patience { limit: patience()?, tell: Some(tell), ..Patience::default() };
     let store = Arc::new(Store::new(objects?, patience, cache(address)?).at(address.place()));
-    let mut known = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = locked(&STORES);
     known.retain(|other| other.strong_count() > 0);
     known.push(Arc::downgrade(&store));
     Ok(store)
@@ -74,7 +75,7 @@ static STORES: Mutex<Vec<Weak<Store>>> = Mutex::new(Vec::new());
 
 /// Waits no longer for stores that don't answer.
 pub fn give_up() {
-    let known = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = locked(&STORES);
     known.iter().filter_map(Weak::upgrade).for_each(|store| store.give_up());
 }
 

@@ -216,6 +216,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             signals
             progress
             console marks memory nbd owner size text
+            locks
         ",
         knots: &[],
         long_lists: 4,

@@ -10,6 +10,7 @@ use platfs_image::archive::WriteError;
 use platfs_image::{ExportError, Exporter, Packing};
 
 use super::{Halt, Job};
+use crate::locks::locked;
 
 /// Bytes written at once.
 const BUFFER: usize = 1 << 20;
@@ -35,7 +36,7 @@ pub fn export(
             FileType::Directory => done.directories += 1,
             _ => done.files += 1,
         });
-        done.map_err(|halt| *halted.lock().unwrap_or_else(PoisonError::into_inner) = Some(halt)).is_ok()
+        done.map_err(|halt| *locked(&halted) = Some(halt)).is_ok()
     };
     let out = BufWriter::with_capacity(BUFFER, Watched { job, out });
     let done = Exporter::new(job.volume).from(from).beside_others().permit(&may).to_archive(out, packing);

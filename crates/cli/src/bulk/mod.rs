@@ -17,13 +17,14 @@ pub mod remove;
 pub mod snapshot;
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::rights::{self, Credentials, EXECUTE, Powers, READ, WRITE};
 use platfs::{Error, Inherited, Metadata, Pin, Removed, Times, Volume, Wanted};
 
+use crate::locks::locked;
 use crate::text::Shown;
 
 /// What has been done so far.
@@ -222,7 +223,7 @@ impl<'j> Job<'j> {
     }
 
     fn counter(&self) -> MutexGuard<'_, Done> {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.done)
     }
 
     /// Whether the work goes on.

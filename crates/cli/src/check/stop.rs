@@ -3,9 +3,10 @@
 //! What must not be cut off holds [`busy`]: the process ends behind it.
 
 use std::io::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use super::fsck;
+use crate::locks::locked;
 use crate::marks;
 use crate::progress;
 use crate::signals::{self, Heard};
@@ -20,7 +21,7 @@ pub fn stoppable() -> Option<Heard> {
 
 /// While this lives, a signal waits.
 pub fn busy() -> MutexGuard<'static, ()> {
-    BUSY.lock().unwrap_or_else(PoisonError::into_inner)
+    locked(&BUSY)
 }
 
 fn stop(name: &'static str) {

@@ -17,6 +17,7 @@ use super::export::failure;
 use super::json;
 use crate::console::{Console, Failure};
 use crate::door::output::Output;
+use crate::locks::locked;
 use crate::reading::{OpenImage, open_device};
 use crate::size::human;
 use crate::text::{Shown, put_bytes};
@@ -56,7 +57,7 @@ impl Diff {
         let newer = OpenImage::open(&self.newer, console)?;
         let changes = Mutex::new(Vec::new());
         let tell = |path: &[u8], change: &Change| {
-            changes.lock().unwrap_or_else(PoisonError::into_inner).push((path.to_vec(), change.clone()));
+            locked(&changes).push((path.to_vec(), change.clone()));
         };
         let exporter = Exporter::new(&newer.volume).since(&older.volume, &tell);
         match (&self.output, packing) {

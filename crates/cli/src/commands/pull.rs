@@ -14,6 +14,7 @@ use crate::bulk::Done;
 use crate::console::{Console, Failure};
 use crate::door::output::Output;
 use crate::image;
+use crate::locks::locked;
 use crate::progress::{self, Step};
 use crate::size::human;
 use crate::stores;
@@ -75,7 +76,7 @@ fn copied(from: &Arc<dyn Device>, to: &Arc<dyn Device>) -> Result<u64, (Side, st
     let failure = Mutex::new(None);
     let fail = |side, error| {
         stop.store(true, Ordering::Relaxed);
-        failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((side, error));
+        locked(&failure).get_or_insert((side, error));
     };
     let work = || {
         while !stop.load(Ordering::Relaxed) {

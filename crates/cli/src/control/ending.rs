@@ -2,11 +2,12 @@
 //!
 //! Owns: the connections that outlive the channel, since a volume is closed after its last request. Excludes the closing.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use super::protocol::Reply;
 use super::seqpacket::Socket;
 use crate::bulk::Done;
+use crate::locks::locked;
 
 /// Programs that wait at most.
 const WAITING: usize = 64;
@@ -17,7 +18,7 @@ pub struct Ending(Mutex<Vec<Socket>>);
 
 impl Ending {
     fn waiting(&self) -> MutexGuard<'_, Vec<Socket>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     /// Has a program hear of the end; it learns now that it will.

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ use super::tickets::{Ticket, Tickets};
 use super::tuning;
 use crate::bulk::{Done, Halt, Job, Watcher, convert, copy, defrag, export, import, put, remove, snapshot};
 use crate::door::output::received;
+use crate::locks::locked;
 use platfs_image::clock;
 
 /// Requests that are worked on at once, and those of one user: nobody keeps others out.
@@ -73,7 +74,7 @@ pub struct Server {
 
 impl Shared {
     fn open(&self) -> MutexGuard<'_, Vec<Connection>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.open)
     }
 }
 
@@ -511,7 +512,7 @@ impl Watcher for Live<'_> {
         if self.shared.stopping.load(Ordering::Relaxed) || self.socket.is_called_off() {
             return Err(Halt::Stopped);
         }
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = locked(&self.told);
         if told.elapsed() >= REPORTED_EVERY {
             *told = Instant::now();
             self.socket.try_send(&Reply::Progress(*done).encode());

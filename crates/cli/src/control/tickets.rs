@@ -1,12 +1,13 @@
 //! Tickets: who asked on which directory, kept until the request comes that names it.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use ondisk::units::InodeNumber;
 
 use super::protocol::{Grant, Token};
 use crate::bulk::Actor;
+use crate::locks::locked;
 
 /// Tickets that wait at most, and those of one user; when there are more, the oldest are void.
 const WAITING: usize = 1024;
@@ -29,7 +30,7 @@ pub struct Tickets {
 
 impl Tickets {
     fn waiting(&self) -> MutexGuard<'_, VecDeque<(Token, Ticket)>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.waiting)
     }
 
     /// Notes where requests are awaited.

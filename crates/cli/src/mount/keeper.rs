@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::tree::Tree;
+use crate::locks::locked;
 
 /// How often everything is made stable, unless it is written back more rarely.
 const STABLE: Duration = Duration::from_secs(30);
@@ -70,7 +71,7 @@ impl Keeper {
 /// Waits; whether it was cut short by the end.
 fn waited(stop: &Stop, time: Duration) -> bool {
     let (ended, changed) = &**stop;
-    let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+    let ended = locked(ended);
     let waited = changed.wait_timeout_while(ended, time, |ended| !*ended);
     *waited.unwrap_or_else(PoisonError::into_inner).0
 }
@@ -78,7 +79,7 @@ fn waited(stop: &Stop, time: Duration) -> bool {
 impl Drop for Keeper {
     fn drop(&mut self) {
         let (ended, changed) = &*self.stop;
-        *ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *locked(ended) = true;
         changed.notify_all();
         for thread in self.threads.drain(..) {
             // Its panic was printed already; what it held is whole.

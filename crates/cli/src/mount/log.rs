@@ -1,13 +1,14 @@
 //! What a mount says while it runs: on standard error in the foreground, to the system's log or a file
 //! in the background.
 
+use crate::locks::locked;
 use std::collections::HashSet;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Complaints that are remembered, so that each is logged once. A hostile image could make any number.
 const REMEMBERED_MAX: usize = 4096;
@@ -102,7 +103,7 @@ impl Log {
     /// Logs what is wrong, each text once.
     pub fn complain(&self, text: impl Display) {
         let text = text.to_string();
-        let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut complaints = locked(&self.complaints);
         if complaints.len() >= REMEMBERED_MAX || !complaints.insert(text.clone()) {
             return;
         }
@@ -118,7 +119,7 @@ impl Log {
         let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         match &self.to {
             To::File(file) => {
-                let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut file = locked(file);
                 let _ = writeln!(file, "plat: {text}");
             }
             To::System(socket) => {

@@ -14,8 +14,9 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use crate::locks::locked;
 use fuse::Caller;
 use rustix::fs::FallocateFlags as Flags;
 use rustix::io::Errno;
@@ -121,7 +122,7 @@ impl Announced {
     /// Notes what a program wants of a node, in place of what it wanted before; `false` if that can't be understood.
     pub fn note(&self, caller: Caller, node: u64, announcement: &[u8]) -> bool {
         let Some(wanted) = Move::decode(announcement) else { return false };
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = locked(&self.0);
         all.retain(|(of, by, _)| (*of, *by) != (node, caller.pid));
         if all.len() == MOST {
             // Its program does not come back, or is refused.
@@ -133,7 +134,7 @@ impl Announced {
 
     /// What a program has announced of a node. It does not stay.
     pub fn take(&self, caller: Caller, node: u64) -> Option<Move> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = locked(&self.0);
         let at = all.iter().position(|(of, by, _)| (*of, *by) == (node, caller.pid))?;
         Some(all.remove(at).2)
     }

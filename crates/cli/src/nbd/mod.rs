@@ -17,10 +17,11 @@ use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::locks::locked;
 use platfs::device::Device;
 
 /// Connections at once.
@@ -48,7 +49,7 @@ struct Shared {
 
 impl Shared {
     fn clients(&self) -> MutexGuard<'_, Vec<Client>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.clients)
     }
 }
 

@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use fuse::Caller;
 use platfs::rights::{Credentials, Powers};
@@ -21,6 +21,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::thread::Pid;
 
 use crate::bulk::Actor;
+use crate::locks::locked;
 
 /// Threads whose files stay open.
 const KEPT: usize = 16;
@@ -189,7 +190,7 @@ impl Callers {
     /// is judged by [`Callers::credentials`].
     pub(super) fn known_powers(&self, caller: Caller) -> Option<Powers> {
         let number = i32::try_from(caller.pid).ok().and_then(Pid::from_raw)?;
-        let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let tasks = locked(&self.tasks);
         let task = tasks.iter().find(|task| task.number == caller.pid)?;
         let seen = task.seen.filter(|seen| seen.who == (caller.uid, caller.gid))?;
         let now = rustix::thread::capabilities(Some(number)).ok()?;
@@ -204,7 +205,7 @@ impl Callers {
         if number == 0 {
             return None;
         }
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = locked(&self.tasks);
         let at = tasks.iter().position(|task| task.number == number);
         let kept = at.and_then(|at| tasks.remove(at));
         let mut text = Vec::with_capacity(4096);

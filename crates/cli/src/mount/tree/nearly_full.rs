@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use fuse::Errno;
@@ -20,6 +20,7 @@ use ondisk::units::InodeNumber;
 use platfs::Volume;
 
 use super::super::tuning::Limits;
+use crate::locks::locked;
 
 /// With less room than this, the kernel asks before each write: twice what one call can write. Volumes that are not
 /// larger are mounted without the kernel's writeback cache.
@@ -82,10 +83,6 @@ pub(super) struct NearlyFull {
     lost: Mutex<HashMap<InodeNumber, Errno>>,
     has_lost: AtomicBool,
     is_short: AtomicBool,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl NearlyFull {

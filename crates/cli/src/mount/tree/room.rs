@@ -1,8 +1,9 @@
 //! What `statfs` shows, counted as Linux does: without what the format itself takes, and with a
 //! reserve for conversions that Linux keeps of volumes with extents.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use crate::locks::locked;
 use fuse::Statistics;
 use ondisk::features::{Compat, Incompat};
 use ondisk::geometry::Geometry;
@@ -24,7 +25,7 @@ impl Room {
     }
 
     fn of_size(&self, volume: &Volume) -> Statistics {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = locked(&self.0);
         let geometry = volume.format().geometry;
         if known.0 != geometry
             && let Ok(counted) = statistics(volume)

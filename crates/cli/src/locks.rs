@@ -1,0 +1,8 @@
+//! Taking locks that no panic makes useless: what they guard is whole between any two steps.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a lock guards.
+pub fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
