@@ -44,6 +44,13 @@ curl        curl         fetching the Rust toolchain
 time        time         peak memory in the bench
 '
 
+# What takes much room, and is installed only if asked for (PLATFS_SETUP=all).
+if [ "${PLATFS_SETUP:-}" = all ]; then
+    wanted+='
+pg_lsclusters postgresql  a database killed with its mount, and on a full volume
+'
+fi
+
 missing_packages() {
     while read -r tool package purpose; do
         if [ -n "$tool" ] && ! type -P "$tool" >/dev/null; then printf '%s|%s|%s\n' "$tool" "$package" "$purpose"; fi

@@ -1,5 +1,5 @@
 //! Databases that are killed together with the server of the mount they work on: what they called committed is there, and
-//! they find nothing wrong with their files.
+//! they find nothing wrong with their files. And one on a volume that fills and is given room again.
 //!
 //! `PLATFS_SEED=N PLATFS_STEPS=1 cargo test -p platfs-cli --test databases NAME -- --ignored --nocapture` repeats one round.
 
@@ -112,6 +112,16 @@ fn sqlite_many_times() {
     let test = "sqlite_many_times";
     if have_fuse(test) && tool::have_root(test) && tool::have_tools(test, &["mke2fs", "e2fsck", "sqlite3"]) {
         rounds::<sqlite::Sqlite>(100, 50, "64M");
+    }
+}
+
+#[test]
+fn postgresql_goes_on_after_its_volume_was_full() {
+    let test = "postgresql_goes_on_after_its_volume_was_full";
+    if have_fuse(test) && tool::have_root(test) && postgresql::is_there(test) {
+        for options in ["rw,allow_other", "rw,allow_other,writeback_cache"] {
+            postgresql::on_a_volume_that_fills(options);
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! PostgreSQL: a cluster of its own on the volume, reached by a socket outside of it.
 
 use super::{Database, PATIENCE, text};
+use crate::support::mounted::Mounted;
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fmt::Write as _;
 use std::fs;
@@ -11,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use testkit::scratch::Scratch;
-use testkit::tool;
+use testkit::{fsck, tool};
 
 /// More rows than any round waits for.
 const ROWS: u64 = 20_000;
@@ -34,9 +36,9 @@ struct Server {
 /// Skips with a message and says `false` where it is not installed.
 pub fn is_there(test: &str) -> bool {
     let all = ["mke2fs", "e2fsck"].iter().all(|name| tool::find(name).is_some());
-    let own = ["initdb", "postgres", "psql"].iter().all(|name| program(name).is_some());
+    let own = ["initdb", "pg_checksums", "postgres", "psql"].iter().all(|name| program(name).is_some());
     if !(all && own) {
-        tool::skip(test, "needs mke2fs, e2fsck and PostgreSQL (initdb, postgres, psql)");
+        tool::skip(test, "needs mke2fs, e2fsck and PostgreSQL (initdb, pg_checksums, postgres, psql)");
     }
     all && own
 }
@@ -61,11 +63,16 @@ fn data(root: &Path) -> PathBuf {
 
 impl Server {
     fn start(root: &Path) -> Self {
+        Self::start_with(root, &[])
+    }
+
+    fn start_with(root: &Path, settings: &[&str]) -> Self {
         let sockets = Scratch::new("sockets");
         fs::set_permissions(sockets.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let mut command = command("postgres");
         command.arg("-D").arg(data(root)).args(["-c", "listen_addresses=", "-c"]);
         command.arg(format!("unix_socket_directories={}", sockets.path().display()));
+        settings.iter().for_each(|setting| _ = command.args(["-c", setting]));
         let log = fs::File::create(sockets.join("log")).unwrap();
         let child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let mut server = Server { child, sockets };
@@ -113,13 +120,74 @@ impl Server {
     }
 }
 
+/// Makes a cluster, with its log of what will be written in a place of its own if there is one.
+fn make(root: &Path, log: Option<&Path>) {
+    for place in [Some(&*data(root)), log].into_iter().flatten() {
+        fs::create_dir(place).unwrap();
+        chown(place, Some(USER), Some(USER)).unwrap();
+    }
+    let mut make = command("initdb");
+    make.args(["-k", "-A", "trust", "-U", "owner", "-E", "UTF8", "-D"]).arg(data(root));
+    if let Some(log) = log {
+        make.arg("-X").arg(log);
+    }
+    tool::run(&mut make);
+}
+
+/// Fills the volume of a cluster, whose log of what will be written lies elsewhere, and gives it room again.
+pub fn on_a_volume_that_fills(mount_options: &str) {
+    const ROWS: u64 = 4000;
+    println!("{mount_options}");
+    let scratch = Scratch::new("full");
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let image = scratch.join("disk.img");
+    tool::run(tool::command("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image).arg("160M"));
+    let mounted = Mounted::new(&image, &["-o", mount_options]).unwrap();
+    let root = mounted.path();
+    make(root, Some(&scratch.join("log")));
+    let spare = fs::File::create(root.join("spare")).unwrap();
+    fallocate(&spare, FallocateFlags::empty(), 0, 40 << 20).unwrap();
+    let start = || Server::start_with(root, &["max_wal_size=2GB"]);
+    let mut server = start();
+    let ask = |server: &Server, statement: &str| server.psql().args(["-c", statement]).output().unwrap();
+    let count = |server: &Server| {
+        let said = ask(server, "SELECT count(*) FROM row WHERE body = repeat(md5(id::text), 40)");
+        String::from_utf8_lossy(&said.stdout).trim().parse::<u64>().unwrap()
+    };
+    assert!(ask(&server, "CREATE TABLE row(id INTEGER PRIMARY KEY, body TEXT)").status.success());
+    let insert = |server: &Server, from: u64| {
+        let numbers = format!("generate_series({from}, {})", from + ROWS - 1);
+        ask(server, &format!("INSERT INTO row SELECT g, repeat(md5(g::text), 40) FROM {numbers} g"))
+    };
+    let mut committed = 0;
+    let refused = loop {
+        let done = insert(&server, committed + 1);
+        if !done.status.success() {
+            break String::from_utf8_lossy(&done.stderr).into_owned();
+        }
+        committed += ROWS;
+        assert!(committed < 100 * ROWS, "never full");
+    };
+    assert!(refused.contains("No space left"), "{refused}");
+    assert!(ask(&server, "CHECKPOINT").status.success(), "{}", server.said());
+    assert_eq!(count(&server), committed);
+    assert!(!server.said().contains("PANIC"), "{}", server.said());
+    drop(spare);
+    fs::remove_file(root.join("spare")).unwrap();
+    let done = insert(&server, committed + 1);
+    assert!(done.status.success(), "there is room again: {done:?}");
+    server.stop();
+    server = start();
+    assert_eq!(count(&server), committed + ROWS);
+    server.stop();
+    tool::run(command("pg_checksums").arg("-c").arg("-D").arg(data(root)));
+    mounted.unmount();
+    fsck::assert_clean(&image);
+}
+
 impl Database for Postgresql {
     fn make(root: &Path, _seed: u64) {
-        fs::create_dir(data(root)).unwrap();
-        chown(data(root), Some(USER), Some(USER)).unwrap();
-        let mut make = command("initdb");
-        make.args(["-A", "trust", "-U", "owner", "-E", "UTF8", "-D"]).arg(data(root));
-        tool::run(&mut make);
+        make(root, None);
         let server = Server::start(root);
         let schema = "CREATE TABLE row(id INTEGER PRIMARY KEY, body TEXT); CREATE INDEX bodies ON row(body);";
         tool::run(server.psql().args(["-c", schema]));
