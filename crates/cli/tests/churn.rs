@@ -20,8 +20,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::mounted::have_fuse;
 use support::volumes::{
-    CLUSTERS, EXTENTS, INLINE, JOURNAL, MODES, POINTERS, Profile, SMALL_BLOCKS, SMALL_DELAYED, View, Who,
-    judge,
+    CLUSTERS, DEFAULTS, EXTENTS, INLINE, JOURNAL, POINTERS, Profile, SMALL_BLOCKS, SMALL_DELAYED, View, Who,
+    all_modes, judge,
 };
 use testkit::mount::have_loop_mount;
 use testkit::random::Random;
@@ -463,14 +463,21 @@ fn without_the_kernels_cache() {
     run("without_the_kernels_cache", &SMALL_DELAYED, Who::PlatIn(mode), 4, 500);
 }
 
+#[test]
+fn by_default() {
+    for mode in DEFAULTS {
+        run("by_default", &EXTENTS, Who::PlatByDefault(mode), 4, 500);
+    }
+}
+
 /// `cargo test -p platfs-cli --test churn every_mode -- --ignored`.
 #[test]
 #[ignore = "takes minutes"]
 fn every_mode() {
-    for mode in MODES {
+    for mode in all_modes() {
         for profile in [EXTENTS, JOURNAL] {
-            println!("{mode}");
-            run("every_mode", &profile, Who::PlatIn(mode), 8, 700);
+            println!("{mode:?}");
+            run("every_mode", &profile, mode, 8, 700);
         }
     }
 }

@@ -15,8 +15,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use support::mounted::have_fuse;
 use support::volumes::{
-    AT_ONCE, CLUSTERS, EXTENTS, INLINE, JOURNAL, LARGE_BLOCKS, MODES, POINTERS, Profile, SMALL_BLOCKS,
-    SMALL_DELAYED, View, Who, judge,
+    AT_ONCE, CLUSTERS, DEFAULTS, EXTENTS, INLINE, JOURNAL, LARGE_BLOCKS, POINTERS, Profile, SMALL_BLOCKS,
+    SMALL_DELAYED, View, Who, all_modes, judge,
 };
 use testkit::mapped::{Mapping, Sharing};
 use testkit::mount::have_loop_mount;
@@ -469,14 +469,21 @@ fn without_the_kernels_cache() {
     run("without_the_kernels_cache", &SMALL_DELAYED, Who::PlatIn(mode), 4, SHORT);
 }
 
+#[test]
+fn by_default() {
+    for (seed, mode) in (5..).zip(DEFAULTS) {
+        run("by_default", &EXTENTS, Who::PlatByDefault(mode), seed, SHORT);
+    }
+}
+
 /// `cargo test -p platfs-cli --test fsx every_mode -- --ignored`.
 #[test]
 #[ignore = "takes minutes"]
 fn every_mode() {
-    for (seed, mode) in (200..).zip(MODES) {
+    for (seed, mode) in (200..).zip(all_modes()) {
         for profile in [EXTENTS, SMALL_DELAYED, JOURNAL] {
-            println!("{mode}");
-            run("every_mode", &profile, Who::PlatIn(mode), seed, 2 * SHORT);
+            println!("{mode:?}");
+            run("every_mode", &profile, mode, seed, 2 * SHORT);
         }
     }
 }

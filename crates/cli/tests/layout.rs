@@ -70,17 +70,19 @@ fn beside_the_kernel(test: &str, profile: &Profile, size: &str, most: u32, work:
         return;
     }
     let theirs = extents(test, profile, Who::Kernel, size, work);
-    let ours = extents(test, profile, Who::Plat, size, work);
     let show = |counts: &[u32]| {
         let sum: u32 = counts.iter().sum();
         format!("{} files, at most {}, {sum} in all", counts.len(), counts.first().unwrap_or(&0))
     };
-    eprintln!("{test}: extents: kernel {}; ours {}", show(&theirs), show(&ours));
-    assert_eq!(ours.len(), theirs.len());
-    assert!(
-        ours.iter().all(|count| *count <= most),
-        "{test}: {ours:?}, at most {most} each; kernel {theirs:?}"
-    );
+    for who in [Who::Plat, Who::PlatByDefault("allow_other")] {
+        let ours = extents(test, profile, who, size, work);
+        eprintln!("{test}: extents: kernel {}; {who:?} {}", show(&theirs), show(&ours));
+        assert_eq!(ours.len(), theirs.len());
+        assert!(
+            ours.iter().all(|count| *count <= most),
+            "{test}: {who:?}: {ours:?}, at most {most} each; kernel {theirs:?}"
+        );
+    }
 }
 
 #[test]

@@ -10,6 +10,8 @@ mod accepted;
 mod beside;
 #[path = "nearly_full/programs.rs"]
 mod programs;
+#[path = "nearly_full/removed.rs"]
+mod removed;
 mod support;
 
 use std::fs::{self, File, OpenOptions};

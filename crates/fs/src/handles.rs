@@ -94,6 +94,11 @@ impl Handles {
         !self.lock().orphans.is_empty()
     }
 
+    /// Inodes in use that have no name, and those that are being destroyed.
+    pub(crate) fn nameless(&self) -> Vec<InodeNumber> {
+        self.lock().orphans.clone()
+    }
+
     /// Whether there are orphans to be destroyed.
     pub(crate) fn has_doomed(&self) -> bool {
         !self.lock().doomed.is_empty()

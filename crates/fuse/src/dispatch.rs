@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::gather::Gatherer;
-use crate::service::{Change, Entry, Known, Listed, Service, is_before_write};
+use crate::service::{Change, Entry, Known, Listed, ReadFlags, Service, is_before_write};
 use crate::wire::{self, Body, Header, Kept, Malformed, Out, Request};
 
 /// The bit of a mode that gives a file's group to who runs it.
@@ -56,6 +56,12 @@ fn leaves_stale(request: &Request<'_>) -> bool {
     }
 }
 
+/// Whether the kernel's attributes are old after a request that failed. Before contents can't be changed, set-user-id bits
+/// may have gone. And the program that wrote bytes into the kernel's pages went on: the kernel asks before it takes the next.
+fn tells_failure(request: &Request<'_>) -> bool {
+    matches!(request, Request::Write { .. } | Request::Allocate { .. } | Request::Copy { .. })
+}
+
 fn nothing(done: Result<(), Errno>) -> Done {
     done.map(|()| 0)
 }
@@ -91,13 +97,12 @@ impl Dispatcher {
             // NOSYS makes the kernel stop asking: verbs are short, and run to their end.
             Request::Interrupt => Outcome::Answer(Err(Errno::NOSYS)),
             request => {
-                let changed = if let Request::Copy { to, .. } = request { Some(to.0) } else { None };
-                // The program that wrote these bytes went on. The kernel asks before it writes the next time.
-                let is_late = matches!(request, Request::Write { flags, .. } if flags.cached);
+                let changed = if let Request::Copy { to, .. } = request { Some(to.node) } else { None };
+                let tells_failure = tells_failure(&request);
                 let mut known = if leaves_stale(&request) { Known::Stale } else { Known::Still };
                 let done = catch_unwind(AssertUnwindSafe(|| self.answer(header, request, out, &mut known)));
                 let done = done.unwrap_or(Err(Errno::IO));
-                if known == Known::Stale && done.is_ok() || is_late && done.is_err() {
+                if known == Known::Stale && done.is_ok() || tells_failure && done.is_err() {
                     let node = if let Some(node) = changed { node } else { header.node };
                     Outcome::Stale(node, done)
                 } else {
@@ -120,7 +125,7 @@ impl Dispatcher {
     fn answer(&self, header: &Header, request: Request<'_>, buffer: &mut [u8], known: &mut Known) -> Done {
         let (service, node) = (&*self.service, header.node);
         match request {
-            Request::Read { offset, size } => self.read(node, offset, size, buffer),
+            Request::Read { offset, size, flags } => self.read(node, offset, flags, part(buffer, size)?),
             Request::List { position, size, with_entries } => {
                 self.list(node, position, part(buffer, size)?, with_entries)
             }
@@ -142,8 +147,9 @@ impl Dispatcher {
                 self.opened(node, buffer, service.create_open(header.caller, node, name, &new))
             }
             Request::Open { access } => {
-                *known = service.open(node, access)?;
-                put(Out::new(buffer), wire::handle_reply)
+                let opened = service.open(node, access)?;
+                *known = opened.known;
+                put(Out::new(buffer), |out| wire::handle_reply(out, opened.handle))
             }
             Request::OpenDirectory => {
                 service.open_directory(node)?;
@@ -201,7 +207,7 @@ impl Dispatcher {
         let kept = self.kept(parent, &made);
         put(Out::new(buffer), |out| {
             wire::entry_reply(out, &made, kept);
-            wire::handle_reply(out);
+            wire::handle_reply(out, 0);
         })
     }
 
@@ -283,10 +289,9 @@ impl Dispatcher {
         }
     }
 
-    fn read(&self, node: u64, offset: u64, size: u32, buffer: &mut [u8]) -> Done {
-        let part = part(buffer, size)?;
+    fn read(&self, node: u64, offset: u64, flags: ReadFlags, part: &mut [u8]) -> Done {
         let room = part.len();
-        let count = self.service.read(node, offset, part)?;
+        let count = self.service.read(node, offset, part, flags)?;
         if count <= room { Ok(count) } else { Err(Errno::IO) }
     }
 

@@ -29,8 +29,8 @@ pub use notify::Notifier;
 pub use rustix::io::Errno;
 pub use seats::{Scheduled, Scheduling};
 pub use service::{
-    Access, Attributes, Caller, Change, Entry, FileType, Gather, Kind, Known, Listed, NewNode, ROOT, Replace,
-    Result, Seek, Service, SetTime, Statistics, Time, WriteFlags,
+    Access, Attributes, Caller, Change, Entry, FileType, Gather, Kind, Known, Listed, NewNode, Opened, ROOT,
+    ReadFlags, Replace, Result, Seek, Service, SetTime, Statistics, Target, Time, WriteFlags,
 };
 pub use serving::CatchUp;
 pub use session::Session;

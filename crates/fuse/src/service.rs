@@ -217,6 +217,16 @@ pub struct WriteFlags {
     pub drop_privileges: bool,
     /// They must be stable when it returns.
     pub sync: bool,
+    /// What [`Service::open`] gave for the open file. Bytes from the kernel's pages carry that of any of the files that
+    /// are open for writing.
+    pub handle: u64,
+}
+
+/// How bytes are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReadFlags {
+    /// The time of access stays (`O_NOATIME`).
+    pub keep_access_time: bool,
 }
 
 /// How a file is opened.
@@ -242,6 +252,28 @@ pub enum Known {
     Still,
     /// Too little: it has to ask before it uses them again.
     Stale,
+}
+
+/// A file that was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Opened {
+    /// What the kernel knows of its attributes. With [`Known::Stale`], [`Service::before_write`] is asked before the next
+    /// write.
+    pub known: Known,
+    /// A number of the service's own choice, which comes back with what is written through this open file. Files that are
+    /// made and opened at once have 0.
+    pub handle: u64,
+}
+
+/// A place in a file that is open for writing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// The node.
+    pub node: u64,
+    /// Where the bytes go.
+    pub offset: u64,
+    /// What [`Service::open`] gave for the open file.
+    pub handle: u64,
 }
 
 /// What becomes of an entry that has the new name already.
@@ -303,9 +335,9 @@ pub trait Service: Send + Sync {
         let _ = (node, wrote);
     }
 
-    /// A file is opened. With [`Known::Stale`], [`Service::before_write`] is asked before the next write. `NOSYS` makes
-    /// the kernel open all files by itself from now on: a service that never refuses should return it.
-    fn open(&self, node: u64, access: Access) -> Result<Known> {
+    /// A file is opened. `NOSYS` makes the kernel open all files by itself from now on: a service that never refuses should
+    /// return it.
+    fn open(&self, node: u64, access: Access) -> Result<Opened> {
         let _ = (node, access);
         Err(Errno::NOSYS)
     }
@@ -341,7 +373,7 @@ pub trait Service: Send + Sync {
     fn read_link(&self, node: u64) -> Result<Vec<u8>>;
 
     /// Reads at an offset; returns how many bytes, fewer than asked only at the end of file.
-    fn read(&self, node: u64, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+    fn read(&self, node: u64, offset: u64, buffer: &mut [u8], flags: ReadFlags) -> Result<usize>;
 
     /// Hands out the names of a directory from a position on (0 is the first), until `take` says
     /// `false` (it then did not take that name) or there are no more.
@@ -414,7 +446,7 @@ pub trait Service: Send + Sync {
 
     /// Copies bytes from one file to another, or within one; how many, at least one unless the end is met,
     /// and what is known of the second.
-    fn copy(&self, caller: Caller, from: (u64, u64), to: (u64, u64), len: u64) -> Result<(u64, Known)>;
+    fn copy(&self, caller: Caller, from: (u64, u64), to: Target, len: u64) -> Result<(u64, Known)>;
 
     /// Makes a file or a directory stable; `data_only` leaves out what is not needed to read it again.
     fn sync(&self, node: u64, data_only: bool) -> Result<Known>;

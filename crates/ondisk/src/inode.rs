@@ -243,13 +243,15 @@ impl Timestamp {
         Timestamp { seconds, nanoseconds: (extra >> 2).min(999_999_999) }
     }
 
-    /// Clamps to what the record can hold, as Linux does, and encodes.
+    /// Clamps to what the record can hold, as Linux does, and encodes. The first and the last second have no nanoseconds.
     fn encode(self, has_extra: bool) -> (u32, u32) {
         let latest = if has_extra { Self::LATEST_EXTRA } else { Self::LATEST_OLD };
         let seconds = self.seconds.clamp(Self::EARLIEST, latest);
         let low = low_u32(seconds.cast_unsigned());
         let epoch = low_u32(((seconds - i64::from(low.cast_signed())) >> 32).cast_unsigned()) & 3;
-        (low, epoch | self.nanoseconds.min(999_999_999) << 2)
+        let is_edge = seconds == Self::EARLIEST || seconds == latest;
+        let nanoseconds = if is_edge { 0 } else { self.nanoseconds.min(999_999_999) };
+        (low, epoch | nanoseconds << 2)
     }
 }
 
@@ -659,15 +661,31 @@ mod tests {
 
     #[test]
     fn times_survive_1901_to_2446_with_nanoseconds() {
-        for seconds in
-            [Timestamp::EARLIEST, -1, 0, i64::from(i32::MAX), 1 << 31, 1 << 32, Timestamp::LATEST_EXTRA]
-        {
+        for seconds in [
+            Timestamp::EARLIEST + 1,
+            -1,
+            0,
+            i64::from(i32::MAX),
+            1 << 31,
+            1 << 32,
+            Timestamp::LATEST_EXTRA - 1,
+        ] {
             for field in [TimeField::Access, TimeField::Change, TimeField::Modify, TimeField::Create] {
                 let time = Timestamp { seconds, nanoseconds: 999_999_999 };
                 let mut inode = blank(256);
                 inode.set_time(field, time);
                 assert_eq!(inode.time(field), Some(time));
             }
+        }
+    }
+
+    #[test]
+    fn the_first_and_the_last_second_have_no_nanoseconds() {
+        let edges = [Timestamp::EARLIEST, Timestamp::LATEST_EXTRA];
+        for (wanted, edge) in [i64::MIN, edges[0], edges[1], i64::MAX].into_iter().zip([0, 0, 1, 1]) {
+            let mut inode = blank(256);
+            inode.set_time(TimeField::Modify, Timestamp { seconds: wanted, nanoseconds: 5 });
+            assert_eq!(inode.time(TimeField::Modify), Some(Timestamp::from_seconds(edges[edge])));
         }
     }
 

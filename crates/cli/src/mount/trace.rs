@@ -10,16 +10,17 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fuse::{
-    Access, Attributes, Caller, Change, Entry, Gather, Kind, Known, Listed, NewNode, ROOT, Replace, Result,
-    Seek, Service, Statistics, WriteFlags,
+    Access, Attributes, Caller, Change, Entry, Gather, Kind, Known, Listed, NewNode, Opened, ROOT, ReadFlags,
+    Replace, Result, Seek, Service, Statistics, Target, WriteFlags,
 };
 
 use super::moving::{self, Announced};
+use crate::locks::locked;
 
 /// The first line of a trace.
 pub(super) const HEAD: &str = "PLATCALLS 1\n";
@@ -90,8 +91,8 @@ impl Traced {
     /// # Errors
     /// What the system said of the first line that could not be written; the later ones are missing.
     pub fn end(&self) -> io::Result<()> {
-        drop(self.sender.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(locked(&self.sender).take());
+        let writer = locked(&self.writer).take();
         let panicked = || io::Error::other("the thread that writes it panicked");
         writer.map_or(Ok(()), |writer| writer.join().unwrap_or_else(|_| Err(panicked())))
     }
@@ -100,7 +101,7 @@ impl Traced {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let nanoseconds = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let event = Event { nanoseconds, process: PROCESS.get(), what };
-        if let Some(sender) = &*self.sender.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(sender) = &*locked(&self.sender) {
             // Nobody listens after a panic of the writer, which the unmount reports.
             let _ = sender.send(event);
         }
@@ -285,7 +286,7 @@ impl Service for Traced {
         self.on(self.service.attributes(node), "stat", node, [None; 3])
     }
 
-    fn open(&self, node: u64, access: Access) -> Result<Known> {
+    fn open(&self, node: u64, access: Access) -> Result<Opened> {
         self.service.open(node, access)
     }
 
@@ -322,8 +323,8 @@ impl Service for Traced {
         self.on(self.service.read_link(node), "readlink", node, [None; 3])
     }
 
-    fn read(&self, node: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let done = self.service.read(node, offset, buffer);
+    fn read(&self, node: u64, offset: u64, buffer: &mut [u8], flags: ReadFlags) -> Result<usize> {
+        let done = self.service.read(node, offset, buffer, flags);
         self.done(done, |len| What::On("read", node, [Some(offset), count(*len), None]))
     }
 
@@ -433,8 +434,9 @@ impl Service for Traced {
         self.on(done, "allocate", node, [Some(u64::from(mode)), Some(offset), Some(len)])
     }
 
-    fn copy(&self, caller: Caller, from: (u64, u64), to: (u64, u64), len: u64) -> Result<(u64, Known)> {
-        self.done(self.service.copy(caller, from, to, len), |(count, _)| What::Copied(from, to, *count))
+    fn copy(&self, caller: Caller, from: (u64, u64), to: Target, len: u64) -> Result<(u64, Known)> {
+        let done = self.service.copy(caller, from, to, len);
+        self.done(done, |(count, _)| What::Copied(from, (to.node, to.offset), *count))
     }
 
     fn sync(&self, node: u64, data_only: bool) -> Result<Known> {

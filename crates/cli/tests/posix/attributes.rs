@@ -667,6 +667,10 @@ fn append_only_files(t: &mut Transcript) {
     if let Some(fd) = open {
         t.pwrite(&fd, b"z", 0);
         t.ftruncate(&fd, 0);
+        t.open("replaces", O::RDONLY, 0).map(|from| {
+            t.record("copied", fs::copy_file_range(&from, Some(&mut 0), &fd, Some(&mut 0), 1));
+        });
+        t.pwrite(&fd, b"behind the end", 4);
     }
     t.open("a", O::WRONLY | O::APPEND, 0).map(|fd| {
         t.write(&fd, b"more");

@@ -24,13 +24,13 @@ mod support;
 mod times;
 mod transcript;
 
-use excuses::{EXCUSES, Excuse, NO_ATTRIBUTES_EXCUSES, OWN_EXCUSES};
+use excuses::{CACHE_EXCUSES, EXCUSES, Excuse, NO_ATTRIBUTES_EXCUSES, OWN_EXCUSES};
 use sides::{As, compare, run_side};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 use support::mounted::have_fuse;
-use support::volumes::{EXTENTS, MODES, POINTERS, Profile, SMALL_BLOCKS, View, Who, judge};
+use support::volumes::{DEFAULTS, EXTENTS, POINTERS, Profile, SMALL_BLOCKS, View, Who, all_modes, judge};
 use testkit::mount::have_loop_mount;
 use testkit::scratch::Scratch;
 use testkit::snapshot::Snapshot;
@@ -107,7 +107,7 @@ fn kernel_against_kernel(test: &str, profile: &Profile) {
 
 /// The same on the kernel's ext4 and on ours; what ours leaves must be sound, and be in the kernel what it was through us.
 fn kernel_against_plat(test: &str, profile: &Profile) {
-    sides_agree(test, profile, (Who::Plat, As::Users), EXCUSES);
+    sides_agree(test, profile, (Who::Plat, As::Users), &[EXCUSES, CACHE_EXCUSES].concat());
 }
 
 /// The same where we check permissions ourselves.
@@ -115,22 +115,25 @@ fn kernel_against_own_checks(test: &str, callers: As) {
     if !tool::have_tools(test, &["setpriv"]) || !rustix::process::geteuid().is_root() {
         return;
     }
-    let excuses: Vec<Excuse> = EXCUSES.iter().chain(OWN_EXCUSES).copied().collect();
+    let excuses = [EXCUSES, CACHE_EXCUSES, OWN_EXCUSES].concat();
     sides_agree(test, &EXTENTS, (Who::PlatAlone, callers), &excuses);
 }
 
 /// The same with a mount in one of the modes.
-fn kernel_against_mode(test: &str, mode: &'static str) {
+fn kernel_against_mode(test: &str, profile: &Profile, who: Who) {
+    let (Who::PlatIn(mode) | Who::PlatByDefault(mode)) = who else { return };
     let own = mode.contains("own_permissions");
     if own && !rustix::process::geteuid().is_root() {
         return;
     }
-    let more = [(own, OWN_EXCUSES), (mode.contains("noxattr"), NO_ATTRIBUTES_EXCUSES)];
+    let cached = matches!(who, Who::PlatIn(_));
+    let more =
+        [(own, OWN_EXCUSES), (mode.contains("noxattr"), NO_ATTRIBUTES_EXCUSES), (cached, CACHE_EXCUSES)];
     let more = more.into_iter().filter(|(given, _)| *given).flat_map(|(_, excuses)| excuses);
     let excuses: Vec<Excuse> = EXCUSES.iter().chain(more).copied().collect();
     let callers = if own { As::FileUsers } else { As::Users };
-    println!("{mode}");
-    sides_agree(test, &EXTENTS, (Who::PlatIn(mode), callers), &excuses);
+    println!("{who:?}");
+    sides_agree(test, profile, (who, callers), &excuses);
 }
 
 fn sides_agree(test: &str, profile: &Profile, (plat, callers): (Who, As), excuses: &[Excuse]) {
@@ -190,20 +193,38 @@ fn pointers() {
 
 #[test]
 fn without_attributes() {
-    kernel_against_mode("without_attributes", "allow_other,noxattr,transport=uring");
+    let mode = Who::PlatIn("allow_other,noxattr,transport=uring");
+    kernel_against_mode("without_attributes", &EXTENTS, mode);
 }
 
 #[test]
 fn own_permissions_without_attributes_by_device() {
-    let mode = "own_permissions,noxattr,transport=device";
-    kernel_against_mode("own_permissions_without_attributes_by_device", mode);
+    let mode = Who::PlatIn("own_permissions,noxattr,transport=device");
+    kernel_against_mode("own_permissions_without_attributes_by_device", &EXTENTS, mode);
+}
+
+#[test]
+fn by_default() {
+    for mode in DEFAULTS {
+        kernel_against_mode("by_default", &EXTENTS, Who::PlatByDefault(mode));
+    }
+}
+
+#[test]
+fn by_default_with_small_blocks() {
+    kernel_against_mode("by_default_with_small_blocks", &SMALL_BLOCKS, Who::PlatByDefault(DEFAULTS[0]));
+}
+
+#[test]
+fn by_default_with_pointers() {
+    kernel_against_mode("by_default_with_pointers", &POINTERS, Who::PlatByDefault(DEFAULTS[0]));
 }
 
 /// `cargo test -p platfs-cli --test posix every_mode -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes minutes"]
 fn every_mode() {
-    for mode in MODES {
-        kernel_against_mode("every_mode", mode);
+    for mode in all_modes() {
+        kernel_against_mode("every_mode", &EXTENTS, mode);
     }
 }

@@ -303,9 +303,22 @@ fn two_mappings(t: &mut Transcript) {
 fn mapping_changes_times(t: &mut Transcript) {
     let Some((fd, mapping)) = mapped(t, 10_000, 10_000, Sharing::Shared) else { return };
     t.did("fsync", fs::fsync(&fd));
+    // What is not in the kernel's pages yet is read for it, which counts as reading through FUSE.
+    seen(t, &mapping, 0, 10_000);
     t.changes(&["a"], "a write through a mapping", |t| {
         mapping.write(5000, b"x");
         t.did("msync", mapping.sync());
+    });
+    t.changes(&["a"], "msync of nothing", |t| {
+        t.did("msync", mapping.sync());
+    });
+    t.changes(&["a"], "another write and fsync", |t| {
+        mapping.write(8192, b"x");
+        t.did("fsync", fs::fsync(&fd));
+    });
+    t.changes(&["a"], "another write and munmap", |_| {
+        mapping.write(100, b"y");
+        drop(mapping);
     });
 }
 

@@ -89,6 +89,9 @@ fn rules_of_attributes(t: &mut Transcript) {
     t.changes(&["a"], "chown", |t| t.chown("a", Some(3), Some(4)));
     t.changes(&["a"], "chown to the same", |t| t.chown("a", Some(3), Some(4)));
     t.changes(&["s", "a"], "lchown", |t| t.lchown("s", Some(3), Some(4)));
+    t.changes(&["a"], "chown to nobody", |t| t.chown("a", None, None));
+    t.changes(&["d"], "chown to nobody", |t| t.chown("d", None, None));
+    t.changes(&["s", "a"], "lchown to nobody", |t| t.lchown("s", None, None));
     t.changes(&["d", "."], "chmod of a directory", |t| t.chmod("d", 0o700));
     t.changes(&["a"], "setxattr", |t| t.setxattr("a", "user.x", b"y", XattrFlags::empty()));
     t.changes(&["a"], "setxattr of the same", |t| t.setxattr("a", "user.x", b"y", XattrFlags::empty()));

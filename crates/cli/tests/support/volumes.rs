@@ -88,8 +88,10 @@ pub enum Who {
     Plat,
     /// Ours, for root only, which checks permissions itself.
     PlatAlone,
-    /// Ours in one of [`MODES`].
+    /// Ours in one of [`MODES`], with the kernel's cache if the mode does not say otherwise.
     PlatIn(&'static str),
+    /// Ours with these options, and the kernel's cache as it is by default: volumes of a test have none.
+    PlatByDefault(&'static str),
 }
 
 impl Who {
@@ -111,6 +113,16 @@ pub const MODES: [&str; 8] = [
     "own_permissions,noxattr,transport=device",
 ];
 
+/// The modes that a mount has without an option of the kernel's cache: of all users, and of root alone.
+#[allow(dead_code, reason = "not all tests run in all modes")]
+pub const DEFAULTS: [&str; 2] = ["allow_other", "own_permissions"];
+
+/// All modes: those of [`MODES`] and [`DEFAULTS`].
+#[allow(dead_code, reason = "not all tests run in all modes")]
+pub fn all_modes() -> impl Iterator<Item = Who> {
+    MODES.into_iter().map(Who::PlatIn).chain(DEFAULTS.into_iter().map(Who::PlatByDefault))
+}
+
 /// A volume that is mounted for writing.
 pub enum View {
     Kernel(mount::Mounted),
@@ -124,14 +136,14 @@ impl View {
                 let options = format!("loop,rw,acl,user_xattr,{options}");
                 View::Kernel(mount::Mounted::kernel(image, &options).unwrap())
             }
-            Who::Plat | Who::PlatAlone | Who::PlatIn(_) => {
+            _ => {
                 let mode = match who {
-                    Who::PlatIn(mode) => mode,
+                    Who::PlatIn(mode) | Who::PlatByDefault(mode) => mode,
                     Who::PlatAlone => "own_permissions",
                     _ => "allow_other",
                 };
-                // By default volumes of this size have no writeback cache; the modes say so where they mean that.
-                let cache = if mode.contains("writeback_cache") { "" } else { "writeback_cache," };
+                let says_cache = mode.contains("writeback_cache") || matches!(who, Who::PlatByDefault(_));
+                let cache = if says_cache { "" } else { "writeback_cache," };
                 let options = format!("rw,{cache}{mode},suid,dev,{options}");
                 View::Plat(Mounted::new(image, &["-o", &options]).unwrap())
             }

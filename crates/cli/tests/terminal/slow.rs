@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use fuse::{
     Access, Attributes, Caller, Change, Entry, Errno, FileType, Gather, GiveWay, Known, Listed, NewNode,
-    ROOT, Replace, Result, Seek, Service, Session, Statistics, Time, Transport, WriteFlags,
+    Opened, ROOT, ReadFlags, Replace, Result, Seek, Service, Session, Statistics, Target, Time, Transport,
+    WriteFlags,
 };
 
 const NAME: &[u8] = b"disk.img";
@@ -158,11 +159,11 @@ impl Service for Disk {
         Ok(self.known(node))
     }
 
-    fn open(&self, _: u64, _: Access) -> Result<Known> {
-        Ok(Known::Still)
+    fn open(&self, _: u64, _: Access) -> Result<Opened> {
+        Ok(Opened::default())
     }
 
-    fn read(&self, _: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    fn read(&self, _: u64, offset: u64, buffer: &mut [u8], _: ReadFlags) -> Result<usize> {
         self.pass();
         let mut read = 0;
         while read < buffer.len() {
@@ -258,7 +259,7 @@ impl Service for Disk {
         Ok(Known::Still)
     }
 
-    fn copy(&self, _: Caller, _: (u64, u64), _: (u64, u64), _: u64) -> Result<(u64, Known)> {
+    fn copy(&self, _: Caller, _: (u64, u64), _: Target, _: u64) -> Result<(u64, Known)> {
         Err(Errno::NOSYS)
     }
 

@@ -180,16 +180,25 @@ impl Node<'_> {
         Seen::look(self.volume, self.number)?.steady(|view, node| view.xattrs(node).value(name))
     }
 
-    /// Sets one extended attribute, new or not, by its full name.
+    /// Sets one extended attribute, new or not, by its full name. Nothing changes if it has that value already, but for
+    /// access control lists, which the mode follows.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] for those of users on what is neither a regular file nor a directory;
     /// capabilities in no form that Linux takes; as [`Node::set_xattrs`].
     pub fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<()> {
-        self.change_inode(|tx, inode| {
-            rules::may_have_attribute(file_type(inode)?, name, Some(value))?;
-            tx.xattrs(inode).set(name, value)?;
-            tx.follow_list(inode, name)
+        change(self.volume, |tx| {
+            let mut inode = tx.inode(self.number)?;
+            rules::may(&inode, Deed::Attributes)?;
+            rules::may_have_attribute(file_type(&inode)?, name, Some(value))?;
+            let is_list = name.starts_with(b"system.");
+            if !is_list && tx.view().xattrs(&inode).value(name)?.as_deref() == Some(value) {
+                return Ok(());
+            }
+            tx.xattrs(&mut inode).set(name, value)?;
+            tx.follow_list(&mut inode, name)?;
+            tx.touch(&mut inode, &[TimeField::Change]);
+            tx.store(&mut inode)
         })
     }
 

@@ -161,7 +161,7 @@ impl Writer<'_> {
                 *ahead = file::Ahead::default();
             }
             let mut node = tx.inode(number)?;
-            rules::may(&node, Deed::Write { offset })?;
+            rules::may(&node, Deed::Write { offset, overwrites: false })?;
             if !volume.session.is_loading() {
                 tx.lose_privileges(&mut node, false)?;
             }

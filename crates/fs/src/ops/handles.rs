@@ -130,6 +130,12 @@ impl<'v> Uses<'v> {
         self.volume.session.handles.unpin_all();
     }
 
+    /// Inodes that have lost their last name and still hold what they had, for their users or until they are destroyed.
+    #[must_use]
+    pub fn nameless(&self) -> Vec<InodeNumber> {
+        self.volume.session.handles.nameless()
+    }
+
     /// Destroys what has lost its last name and its last user, which the next change would do too.
     ///
     /// # Errors

@@ -48,6 +48,8 @@ pub enum Deed {
     Write {
         /// The first byte.
         offset: u64,
+        /// By who opened the file before it became append-only.
+        overwrites: bool,
     },
     /// Its size is set.
     Truncate,
@@ -80,7 +82,7 @@ impl Deed {
     fn forbidden_by(self, inode: &Inode) -> InodeFlags {
         let appends = match self {
             Deed::Open { append } => append,
-            Deed::Write { offset } => offset >= inode.size(),
+            Deed::Write { offset, overwrites } => overwrites || offset >= inode.size(),
             // Space may be added to a file that can be appended to, but nothing in it changed.
             Deed::Allocate(mode) => matches!(mode, Allocate::Extend | Allocate::KeepSize),
             Deed::Remap | Deed::Touch | Deed::AddName => true,

@@ -39,6 +39,9 @@ pub struct WriteOptions {
     /// The bytes were taken from their writer before, when the rules allowed it and took what they take:
     /// the file may have become immutable since, and got its privileges back.
     pub taken: bool,
+    /// The writer may replace bytes of an append-only file too: it opened the file before it became so, and Linux judges
+    /// that at the opening.
+    pub overwrites: bool,
 }
 
 pub(super) fn regular(node: &Inode, verb: &str) -> Result<()> {
@@ -135,7 +138,7 @@ impl Volume {
         let mut seen = Seen::look(self, number)?;
         regular(seen.node(), "written")?;
         if !options.taken {
-            rules::may(seen.node(), Deed::Write { offset })?;
+            rules::may(seen.node(), Deed::Write { offset, overwrites: options.overwrites })?;
             if !data.is_empty() {
                 seen.lose_privileges(options.drop_special_bits)?;
             }

@@ -141,10 +141,10 @@ pub(crate) fn no_entry_reply(out: &mut Out<'_>) {
     out.zeros(ENTRY_LEN - 24);
 }
 
-/// A handle of an open file, of which nothing is remembered.
-pub(crate) fn handle_reply(out: &mut Out<'_>) {
+/// A handle of an open file.
+pub(crate) fn handle_reply(out: &mut Out<'_>, handle: u64) {
     // Bit 1: the kernel's pages of it stay.
-    out.u64(0);
+    out.u64(handle);
     out.u32(1 << 1);
     out.u32(0);
 }

@@ -3,7 +3,9 @@
 use super::fields::Fields;
 use super::init::Offer;
 use super::{HEADER_LEN, Malformed};
-use crate::service::{Access, Caller, Change, Kind, NewNode, Replace, Seek, SetTime, Time, WriteFlags};
+use crate::service::{
+    Access, Caller, Change, Kind, NewNode, ReadFlags, Replace, Seek, SetTime, Target, Time, WriteFlags,
+};
 
 /// Numbers of operations.
 mod operation {
@@ -198,6 +200,7 @@ pub(crate) enum Request<'a> {
     Read {
         offset: u64,
         size: u32,
+        flags: ReadFlags,
     },
     Write {
         offset: u64,
@@ -249,7 +252,7 @@ pub(crate) enum Request<'a> {
     /// With `long`, the answer has 64 bits.
     Copy {
         offset: u64,
-        to: (u64, u64),
+        to: Target,
         len: u64,
         long: bool,
     },
@@ -494,13 +497,16 @@ fn link(body: Body<'_>) -> Result<Request<'_>, Malformed> {
 
 fn read(mut fields: Fields<'_>) -> Result<Request<'_>, Malformed> {
     fields.skip(8)?;
-    Ok(Request::Read { offset: fields.u64()?, size: fields.u32()? })
+    let (offset, size) = (fields.u64()?, fields.u32()?);
+    fields.skip(4 + 8)?;
+    let Access { keep_access_time, .. } = access(fields.u32()?);
+    Ok(Request::Read { offset, size, flags: ReadFlags { keep_access_time } })
 }
 
 fn write(body: Body<'_>) -> Result<Request<'_>, Malformed> {
     let (mut fixed, mut rest) = body.split(40)?;
-    fixed.skip(8)?;
-    let (offset, size, how) = (fixed.u64()?, fixed.u32()?, fixed.u32()?);
+    let (handle, offset) = (fixed.u64()?, fixed.u64()?);
+    let (size, how) = (fixed.u32()?, fixed.u32()?);
     fixed.skip(8)?;
     let open_flags = fixed.u32()?;
     let cached = how & 1 != 0;
@@ -510,6 +516,7 @@ fn write(body: Body<'_>) -> Result<Request<'_>, Malformed> {
         // The file is open with O_SYNC or O_DSYNC. Writes from the kernel's pages carry the flags of any
         // of the open files, and are made stable by a request of their own.
         sync: !cached && open_flags & 0o10_000 != 0,
+        handle,
     };
     Ok(Request::Write { offset, data: rest.bytes(size)?, flags })
 }
@@ -567,7 +574,7 @@ fn allocate(mut fields: Fields<'_>) -> Result<Request<'_>, Malformed> {
 fn copy(mut fields: Fields<'_>, long: bool) -> Result<Request<'_>, Malformed> {
     fields.skip(8)?;
     let (offset, node) = (fields.u64()?, fields.u64()?);
-    fields.skip(8)?;
-    let to = (node, fields.u64()?);
+    let (handle, to) = (fields.u64()?, fields.u64()?);
+    let to = Target { node, offset: to, handle };
     Ok(Request::Copy { offset, to, len: fields.u64()?, long })
 }

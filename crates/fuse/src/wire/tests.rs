@@ -114,7 +114,25 @@ fn writes_say_whence_they_come() {
     assert!(flags.drop_privileges && flags.sync);
     let (_, flags) = write(1, 0o10_001, 10).unwrap();
     assert!(flags.cached && !flags.sync);
-    assert_eq!(write(0, 0, 11), None, "more than there is");
+    assert_eq!((flags.handle, write(0, 0, 11)), (1, None), "more than there is");
+}
+
+#[test]
+fn reads_and_copies_carry_what_is_known_of_open_files() {
+    let read = |open: u32| {
+        let body = [u64s(&[1, 4096]), u32s(&[10, 0]), u64s(&[2]), u32s(&[open, 0])].concat();
+        match Request::decode(15, Body::Whole(&body)) {
+            Ok(Request::Read { offset: 4096, size: 10, flags }) => Some(flags.keep_access_time),
+            _ => None,
+        }
+    };
+    assert_eq!((read(0), read(0o1_000_000)), (Some(false), Some(true)));
+    let copy = u64s(&[1, 2, 3, 4, 5, 6, 0]);
+    let target = match Request::decode(47, Body::Whole(&copy)) {
+        Ok(Request::Copy { offset: 2, to, len: 6, long: false }) => Some(to),
+        _ => None,
+    };
+    assert_eq!(target, Some(crate::Target { node: 3, offset: 5, handle: 4 }));
 }
 
 #[test]
@@ -155,7 +173,10 @@ fn the_other_requests_have_their_fields() {
     assert_eq!(decoded(2, &u64s(&[3]), b""), "Ok(Forget { times: 3 })");
     assert_eq!(decoded(13, &u64s(&[8]), b"n\0"), "Ok(Link { node: 8, name: [110] })");
     let read = [u64s(&[1, 8192]), u32s(&[4096, 0]), u64s(&[0]), u32s(&[0, 0])].concat();
-    assert_eq!(decoded(15, &read, b""), "Ok(Read { offset: 8192, size: 4096 })");
+    assert_eq!(
+        decoded(15, &read, b""),
+        "Ok(Read { offset: 8192, size: 4096, flags: ReadFlags { keep_access_time: false } })"
+    );
     assert_eq!(decoded(44, &read, b""), "Ok(List { position: 8192, size: 4096, with_entries: true })");
     assert_eq!(decoded(20, &[u64s(&[1]), u32s(&[1, 0])].concat(), b""), "Ok(Sync { data_only: true })");
     assert_eq!(
@@ -174,8 +195,14 @@ fn the_other_requests_have_their_fields() {
     let allocate = [u64s(&[1, 5, 6]), u32s(&[3, 0])].concat();
     assert_eq!(decoded(43, &allocate, b""), "Ok(Allocate { mode: 3, offset: 5, len: 6 })");
     let copy = u64s(&[1, 10, 20, 1, 30, 40, 0]);
-    assert_eq!(decoded(47, &copy, b""), "Ok(Copy { offset: 10, to: (20, 30), len: 40, long: false })");
-    assert_eq!(decoded(53, &copy, b""), "Ok(Copy { offset: 10, to: (20, 30), len: 40, long: true })");
+    assert_eq!(
+        decoded(47, &copy, b""),
+        "Ok(Copy { offset: 10, to: Target { node: 20, offset: 30, handle: 1 }, len: 40, long: false })"
+    );
+    assert_eq!(
+        decoded(53, &copy, b""),
+        "Ok(Copy { offset: 10, to: Target { node: 20, offset: 30, handle: 1 }, len: 40, long: true })"
+    );
     let unnamed = decoded(51, &u32s(&[0o2, 0o100_666, 0o077, 0]), b"name\0");
     assert!(unnamed.contains("Regular, permissions: 438, umask: 63"), "{unnamed}");
     let open = |flags: u32| decoded(14, &u32s(&[flags, 0]), b"");

@@ -7,7 +7,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fuse::{
     Access, Attributes, Caller, CatchUp, Change, Entry, Errno, FileType, Gather, Kind, Known, Listed,
-    NewNode, ROOT, Replace, Result, Seek, Service, SetTime, Statistics, Time, WriteFlags,
+    NewNode, Opened, ROOT, ReadFlags, Replace, Result, Seek, Service, SetTime, Statistics, Target, Time,
+    WriteFlags,
 };
 
 /// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`.
@@ -340,8 +341,8 @@ impl Service for Memory {
         Ok(self.nodes().node(node)?.attributes)
     }
 
-    fn open(&self, _: u64, _: Access) -> Result<Known> {
-        self.opened().map(|()| Known::Still)
+    fn open(&self, _: u64, _: Access) -> Result<Opened> {
+        self.opened().map(|()| Opened::default())
     }
 
     fn open_directory(&self, _: u64) -> Result<()> {
@@ -362,7 +363,7 @@ impl Service for Memory {
         Ok(self.nodes().node(node)?.data.clone())
     }
 
-    fn read(&self, node: u64, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    fn read(&self, node: u64, offset: u64, buffer: &mut [u8], _: ReadFlags) -> Result<usize> {
         let mut nodes = self.nodes();
         let data = &nodes.node(node)?.data;
         let rest = data.get(at(offset)..).unwrap_or_default();
@@ -639,8 +640,9 @@ impl Service for Memory {
         Ok(Known::Still)
     }
 
-    fn copy(&self, _: Caller, from: (u64, u64), to: (u64, u64), len: u64) -> Result<(u64, Known)> {
+    fn copy(&self, _: Caller, from: (u64, u64), to: Target, len: u64) -> Result<(u64, Known)> {
         let mut nodes = self.nodes();
+        let to = (to.node, to.offset);
         let rest = nodes.node(from.0)?.data.get(at(from.1)..).unwrap_or_default();
         let bytes = rest[..rest.len().min(at(len))].to_vec();
         let end = at(to.1) + bytes.len();

@@ -13,6 +13,7 @@ mod counts;
 mod guard;
 mod nearly_full;
 mod read;
+mod removed;
 mod room;
 mod write;
 
@@ -20,12 +21,12 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use fuse::{
     Access, Attributes, Caller, CatchUp, Change, Entry, Errno, Gather, Known, Listed, NewNode, Notifier,
-    Replace, Scheduling, Seek, Service, Statistics, WriteFlags,
+    Opened, ReadFlags, Replace, Scheduling, Seek, Service, Statistics, Target, WriteFlags,
 };
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
@@ -39,6 +40,7 @@ use self::counts::{Counts, Verb};
 pub use self::guard::Guard;
 use self::nearly_full::NearlyFull;
 pub use self::nearly_full::is_roomy;
+use self::removed::Removed;
 use super::appearance::Appearance;
 use super::errno;
 use super::log::{Detail, Log};
@@ -47,23 +49,12 @@ use super::options::OnDamage;
 use super::quotas;
 use super::tuning::Limits;
 use crate::control::Tickets;
+use crate::locks::locked;
 use crate::text::Shown;
 use platfs_image::clock;
 
 /// How long an unmount goes on reclaiming what a crash left.
 const RECLAIMING: Duration = Duration::from_secs(10);
-
-/// How long after a removal a lack of space may come from the removed file: the kernel gives it back on a way of its own,
-/// which another thread serves. A long file of many pieces took 66 ms.
-const LATE: Duration = Duration::from_millis(300);
-
-fn lacks_space<T>(done: &Result<T, Failed>) -> bool {
-    matches!(done, Err(Failed::Error(Error::NoSpace | Error::NoInodes | Error::QuotaExceeded { .. })))
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A volume, served.
 pub struct Tree {
@@ -90,8 +81,7 @@ pub struct Tree {
     served_by: OnceLock<(&'static str, Scheduling)>,
     /// The way to what files without names still hold.
     catch_up: OnceLock<CatchUp>,
-    /// When a name was last made, moved or removed.
-    names_changed: Mutex<Option<Instant>>,
+    removed: Removed,
     /// Tickets of the control channel.
     tickets: Arc<Tickets>,
     /// Work that changes names beside the kernel.
@@ -176,7 +166,7 @@ impl Tree {
             notifier: OnceLock::new(),
             served_by,
             catch_up: OnceLock::new(),
-            names_changed: Mutex::default(),
+            removed: Removed::default(),
             tickets,
             beside,
             keeping: OnceLock::new(),
@@ -329,6 +319,7 @@ impl Tree {
                 "available_blocks": room.available,
                 "inodes": room.inodes,
                 "free_inodes": room.free_inodes,
+                "looks_for_removed": self.removed.looks(),
             },
             "reclaimed": self.reclaimed(),
             "memory": { "dirty_bytes": self.volume.dirty_bytes() },
@@ -399,8 +390,7 @@ impl Tree {
         self.answer(verb, node, name, || self.altered(what, work))
     }
 
-    /// Changes the volume. What lacks space is done again when all has been removed that the kernel has given back. That
-    /// comes a moment after a removal, so for [`LATE`] after one it is waited for.
+    /// Changes the volume.
     fn altered<T>(
         &self,
         what: Changed,
@@ -410,19 +400,7 @@ impl Tree {
             return Err(Errno::ROFS.into());
         }
         let altering = Altering { tree: self, volume: self.volume_now() };
-        let mut done = work(&altering);
-        if lacks_space(&done) {
-            self.catch_up();
-            done = work(&altering);
-        }
-        while lacks_space(&done) && locked(&self.names_changed).is_some_and(|at| at.elapsed() < LATE) {
-            std::thread::sleep(LATE / 50);
-            self.catch_up();
-            done = work(&altering);
-        }
-        if what == Changed::Names && done.is_ok() {
-            *locked(&self.names_changed) = Some(Instant::now());
-        }
+        let done = self.with_room(|| work(&altering));
         if let Err(Failed::Error(error)) = &done {
             self.after_damage(error);
         }
@@ -528,6 +506,7 @@ impl Tree {
             self.flagged().remove(&number);
             self.synced_space().remove(&number);
             self.nearly_full.forget(number);
+            self.removed.left(number);
         }
     }
 
@@ -540,11 +519,11 @@ impl Tree {
     }
 
     fn synced_space(&self) -> MutexGuard<'_, HashMap<InodeNumber, u64>> {
-        self.synced_space.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.synced_space)
     }
 
     fn flagged(&self) -> MutexGuard<'_, HashSet<InodeNumber>> {
-        self.flagged.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.flagged)
     }
 }
 
@@ -624,12 +603,14 @@ impl Service for Tree {
     }
 
     fn closed(&self, node: u64, wrote: bool) {
-        if let (true, Ok(number)) = (wrote, self.inode(node)) {
+        let Ok(number) = self.inode(node) else { return };
+        if wrote {
             self.closed_after_writing(number);
         }
+        self.removed.left(number);
     }
 
-    fn open(&self, node: u64, access: Access) -> fuse::Result<Known> {
+    fn open(&self, node: u64, access: Access) -> fuse::Result<Opened> {
         self.answer(Verb::Open, node, b"", || self.may_open(node, access))
     }
 
@@ -664,8 +645,8 @@ impl Service for Tree {
         self.answer(Verb::ReadLink, node, b"", || self.target(node))
     }
 
-    fn read(&self, node: u64, offset: u64, buffer: &mut [u8]) -> fuse::Result<usize> {
-        self.answer(Verb::Read, node, b"", || self.read_into(node, offset, buffer))
+    fn read(&self, node: u64, offset: u64, buffer: &mut [u8], flags: ReadFlags) -> fuse::Result<usize> {
+        self.answer(Verb::Read, node, b"", || self.read_into(node, offset, buffer, flags))
     }
 
     fn list(
@@ -818,10 +799,10 @@ impl Service for Tree {
         done
     }
 
-    fn copy(&self, caller: Caller, from: (u64, u64), to: (u64, u64), len: u64) -> fuse::Result<(u64, Known)> {
+    fn copy(&self, caller: Caller, from: (u64, u64), to: Target, len: u64) -> fuse::Result<(u64, Known)> {
         let caller = self.taken_for(caller);
         let work = |at: &Altering<'_>| at.copy_range(caller, from, to, len);
-        let done = self.alter(Verb::CopyRange, (to.0, b""), Changed::Inode, work);
+        let done = self.alter(Verb::CopyRange, (to.node, b""), Changed::Inode, work);
         let copied = done.as_ref().map_or(0, |(copied, _)| *copied);
         self.little_is_left(self.nearly_full.took(&self.volume, copied));
         done

@@ -1,6 +1,6 @@
 //! The requests that only look.
 
-use fuse::{Caller, Entry, Errno, Gather, Known, Listed, Seek};
+use fuse::{Caller, Entry, Errno, Gather, Known, Listed, ReadFlags, Seek};
 use ondisk::corrupt::Place;
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
@@ -124,12 +124,20 @@ impl Tree {
         taken
     }
 
-    pub(super) fn read_into(&self, node: u64, offset: u64, buffer: &mut [u8]) -> Result<usize, Failed> {
+    pub(super) fn read_into(
+        &self,
+        node: u64,
+        offset: u64,
+        buffer: &mut [u8],
+        flags: ReadFlags,
+    ) -> Result<usize, Failed> {
         let number = self.inode(node)?;
         let facts = self.volume.metadata(number)?;
         let count = self.volume.read_at(number, offset, buffer)?;
         add(&self.counts.read, count as u64);
-        self.note_access(number, Some(&facts));
+        if !flags.keep_access_time {
+            self.note_access(number, Some(&facts));
+        }
         Ok(count)
     }
 

@@ -1,7 +1,8 @@
 //! The requests that change something.
 
 use fuse::{
-    Access, Attributes, Caller, Change, Entry, Errno, Known, NewNode, Replace, SetTime, Time, WriteFlags,
+    Access, Attributes, Caller, Change, Entry, Errno, Known, NewNode, Opened, Replace, SetTime, Target, Time,
+    WriteFlags,
 };
 use ondisk::inode::{FileType, InodeFlags, Timestamp};
 use ondisk::units::InodeNumber;
@@ -10,7 +11,7 @@ use platfs::rules::SET_GID;
 use platfs::{Allocate, AttributeChange, Error, Inherited, Kind, Metadata, NewInode, Wanted, WriteOptions};
 
 use super::counts::add;
-use super::{Altering, Failed, Tree};
+use super::{Altering, Failed, Tree, time};
 use crate::mount::moving::{self, Move};
 
 /// Most bytes that one request copies: others want their turn.
@@ -28,6 +29,9 @@ const XATTR_REPLACE: u32 = 2;
 const KEEP_SIZE: u32 = 1;
 const PUNCH_HOLE: u32 = 2;
 const ZERO_RANGE: u32 = 16;
+/// The handle of a file that was append-only when it was opened for writing. Linux judges that there, so that files which
+/// were open before it became so can be written at any offset.
+const APPENDS: u64 = 1;
 
 fn stamp(time: Time) -> Timestamp {
     Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
@@ -53,7 +57,7 @@ fn names_nobody(change: &Change) -> bool {
 impl Tree {
     /// Which files are opened is asked for the sake of two flags where something can be written, and of permissions
     /// where they are checked here.
-    pub(super) fn may_open(&self, node: u64, access: Access) -> Result<Known, Failed> {
+    pub(super) fn may_open(&self, node: u64, access: Access) -> Result<Opened, Failed> {
         if !self.terms.writable && self.guard.is_none() {
             return Err(Errno::NOSYS.into());
         }
@@ -62,10 +66,11 @@ impl Tree {
         let known =
             if access.read && !access.keep_access_time { self.count_opening(number)? } else { Known::Still };
         if !access.write {
-            return Ok(known);
+            return Ok(Opened { known, handle: 0 });
         }
         self.volume.inode(number).may_open(access.append)?;
-        self.opened_for_writing(number)
+        let appends = self.volume.metadata(number)?.flags.contains(InodeFlags::APPEND);
+        Ok(Opened { known: self.opened_for_writing(number)?, handle: if appends { APPENDS } else { 0 } })
     }
 
     /// The answer to a change of nothing but the times of contents and inode, of a file without a name; `None` for all
@@ -194,6 +199,7 @@ impl Altering<'_> {
         if let Some(unchanged) = self.times_of_unnamed(&facts, change) {
             return Ok(unchanged);
         }
+        let change = &self.with_time(change);
         if names_nobody(change) && facts.permissions & SPECIAL != 0 && self.is_owner(caller, &facts) {
             return self.give_to_nobody(&facts, change);
         }
@@ -212,6 +218,13 @@ impl Altering<'_> {
             facts
         };
         Ok(self.attributes_of(&changed))
+    }
+
+    /// A change as it is, with the time of one in which nothing is said: the kernel sends that of regular files only, and
+    /// only if it keeps their times.
+    fn with_time(&self, change: &Change) -> Change {
+        let is_empty = Change { by_handle: false, ..*change } == Change::default();
+        Change { change: if is_empty { Some(time(self.volume.now())) } else { change.change }, ..*change }
     }
 
     /// Gives a file to nobody else: what Linux takes from it with a new owner goes all the same. Before others write to a
@@ -260,8 +273,12 @@ impl Altering<'_> {
         let facts = self.volume.metadata(number)?;
         let drop_special_bits = flags.drop_privileges && facts.permissions & SPECIAL != 0;
         // What the kernel took into its pages went through the rules then.
-        let keep_times = flags.cached || self.leaves_times();
-        let options = WriteOptions { keep_times, drop_special_bits, taken: flags.cached };
+        let options = WriteOptions {
+            keep_times: self.leaves_times(),
+            drop_special_bits,
+            taken: flags.cached,
+            overwrites: flags.handle != APPENDS,
+        };
         // What is in the pages of the kernel may be older than the flag of a file, if it got that meanwhile.
         let is_late = || self.flagged().contains(&number);
         let is_immutable = flags.cached && facts.flags.contains(InodeFlags::IMMUTABLE);
@@ -305,7 +322,8 @@ impl Altering<'_> {
         let facts = self.volume.metadata(number)?;
         let drop_special_bits = caller.uid != 0 && facts.permissions & SPECIAL != 0;
         let known = if drop_special_bits { Known::Stale } else { Known::Still };
-        Ok((WriteOptions { drop_special_bits, keep_times: self.leaves_times(), taken: false }, known))
+        let keep_times = self.leaves_times();
+        Ok((WriteOptions { drop_special_bits, keep_times, ..WriteOptions::default() }, known))
     }
 
     /// Whether the kernel keeps the times of contents. It stamps a file for each change that it asks for, and sends the
@@ -395,13 +413,14 @@ impl Altering<'_> {
         &self,
         caller: Caller,
         from: (u64, u64),
-        to: (u64, u64),
+        to: Target,
         len: u64,
     ) -> Result<(u64, Known), Failed> {
-        let (source, target) = (self.inode(from.0)?, self.inode(to.0)?);
+        let (source, target) = (self.inode(from.0)?, self.inode(to.node)?);
         let (options, known) = self.dropping(caller, target)?;
+        let options = WriteOptions { overwrites: to.handle != APPENDS, ..options };
         let len = len.min(COPY_MAX);
-        let done = self.volume.copy_at((source, from.1), (target, to.1), len, options)?;
+        let done = self.volume.copy_at((source, from.1), (target, to.offset), len, options)?;
         add(&self.counts.written, done);
         Ok((done, known))
     }
