@@ -1,8 +1,8 @@
 //! Gives space back that objects of a log hold though little of them is still in use.
 //!
 //! An object of a log goes when nothing refers to it. Of one that is mostly overwritten the rest is written again, as any
-//! program might write it: so this can be interrupted anywhere, and what it wrote is as stable as all else. Objects that
-//! other volumes refer to stay in any case, and are left alone.
+//! program might write it: so this can be interrupted anywhere, and what it wrote is as stable as all else. Small objects
+//! are packed that way, too. Objects that other volumes refer to stay in any case, and are left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::format::map::{LEAF_SPAN, Target, leaves};
 use crate::store::Store;
 use crate::survey::{marked, volumes};
 use crate::view::Run;
-use crate::volume::Volume;
+use crate::volume::{LEAST, SMALL, Volume};
 
 /// Bytes that are read and written at once.
 const STEP: usize = 1 << 20;
@@ -32,7 +32,7 @@ pub struct Compacted {
     pub moved_bytes: u64,
 }
 
-/// Empties those objects of a volume's log of whose data at most `percent` are in use.
+/// Empties those objects of a volume's log of whose data at most `percent` are in use, and small ones if there are several.
 ///
 /// # Errors
 /// There is no such volume, it is open for writing or a snapshot; damage; the store's.
@@ -41,8 +41,11 @@ pub fn compact(store: &Arc<Store>, name: &str, holder: &str, percent: u8) -> Res
     volume.shorten()?;
     let live = live(&volume)?;
     let held = held_by_others(store, name)?;
+    let is_small = |target: &Target| (target.len() as usize) < SMALL && !held.contains(target);
+    let packs = live.keys().filter(|target| is_small(target)).count() >= LEAST;
     let is_sparse = |target: &Target, live: u64| {
-        live * 100 <= u64::from(target.len()) * u64::from(percent) && !held.contains(target)
+        let is_mostly_overwritten = live * 100 <= u64::from(target.len()) * u64::from(percent);
+        (is_mostly_overwritten && !held.contains(target)) || (packs && is_small(target))
     };
     let sparse: BTreeMap<Target, u64> =
         live.iter().filter(|(target, live)| is_sparse(target, **live)).map(|(t, l)| (*t, *l)).collect();

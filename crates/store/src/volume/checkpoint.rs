@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::packing::Small;
 use super::{Core, Head, Slot};
 use crate::error::{Error, Result};
 use crate::extents::{Extents, Source};
@@ -29,6 +30,7 @@ impl Core {
         if head.since == 0 && !stays_open && !head.manifest.flags.open {
             return Ok(());
         }
+        self.pack(head)?;
         let manifest = self.mapped(head, stays_open)?;
         let map = manifest.map;
         let mut state = self.state_mut();
@@ -50,6 +52,7 @@ impl Core {
         head.tried = None;
         head.stable = Extents::default();
         head.targets = Vec::new();
+        head.small = Small::default();
         head.since = 0;
         if !stays_open {
             head.fenced = Some(Error::Invalid("the volume is closed".into()));

@@ -5,6 +5,7 @@
 //! | `batch` | what was written since the last object of the log |
 //! | `opening` | taking a volume over: the epoch, the seal of the one before |
 //! | `checkpoint` | the log brought into the map |
+//! | `packing` | small objects packed into one |
 //! | `local` | a log on this host before the store's: flushes that don't wait for it, and the thread that sends |
 //!
 //! Between two flushes the order of writes is free. A flush ends with one object of the log that is created only where
@@ -21,6 +22,7 @@ mod batch;
 mod checkpoint;
 mod local;
 mod opening;
+mod packing;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -45,6 +47,8 @@ use crate::store::Store;
 use crate::view::{Base, Reader, Wanted, fill, inside, wanted};
 use batch::Batch;
 use local::Local;
+use packing::Small;
+pub(crate) use packing::{LEAST, SMALL};
 
 /// Objects of the log after which a flush brings the log into the map.
 const CHECKPOINT_OBJECTS: u64 = 128;
@@ -90,6 +94,8 @@ struct Head {
     /// What all objects so far wrote over the map.
     stable: Extents,
     targets: Vec<Target>,
+    /// Those of them that are packed before they come into the map.
+    small: Small,
     /// Objects since the map.
     since: u64,
     /// The last record of the local log that the store has.
@@ -182,6 +188,7 @@ impl Core {
         let object = u32::try_from(head.targets.len()).unwrap_or(u32::MAX);
         head.targets.push(target);
         unsent.batch.lay(&mut head.stable, object);
+        head.small.add(object, &unsent.batch);
         if let Some(header) = unsent.batch.header(&head.manifest, seq) {
             self.reader.remember(unsent.header, header);
         }
@@ -197,10 +204,13 @@ impl Core {
     /// Brings a long log into the map. What was sent is stable without that, so that only the loss of the volume is a
     /// failure.
     fn shortened(&self, head: &mut Head) -> Result<()> {
-        if head.since < CHECKPOINT_OBJECTS && head.stable.len() < CHECKPOINT_RANGES {
-            return Ok(());
-        }
-        match self.checkpoint(head, true) {
+        let is_long = head.since >= CHECKPOINT_OBJECTS || head.stable.len() >= CHECKPOINT_RANGES;
+        let done = match is_long {
+            true => self.checkpoint(head, true),
+            false if head.small.is_full() => self.pack(head),
+            false => return Ok(()),
+        };
+        match done {
             Err(error @ Error::Fenced(_)) => Err(error),
             // An opening follows no longer log than this.
             Err(error) if head.since >= LOG_MAX => Err(error),
@@ -350,7 +360,11 @@ impl Volume {
         let what = match &self.core.local {
             Some(local) => local.kept(),
             None => {
-                let unsent = self.core.head().unsent.as_ref().map_or(0, |unsent| unsent.batch.data_len());
+                // What is only packed has no source of its own: it is stored already.
+                let unsent = |unsent: &Unsent| !unsent.slots.is_empty();
+                let head = self.core.head();
+                let unsent =
+                    head.unsent.as_ref().filter(|one| unsent(one)).map_or(0, |one| one.batch.data_len());
                 let lost = unsent + self.core.state().batch.data_len();
                 match lost {
                     0 => "what was written is stored, but nobody is told that the volume is free".to_owned(),

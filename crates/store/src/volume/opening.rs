@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::local::Local;
+use super::packing::Small;
 use super::{Core, Head, State, Volume};
 use crate::ahead::Ahead;
 use crate::error::{Error, Result};
@@ -151,6 +152,7 @@ impl Volume {
             before,
             stable,
             targets,
+            small: Small::default(),
             since,
             sent,
             unsent: None,

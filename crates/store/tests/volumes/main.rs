@@ -189,6 +189,62 @@ fn many_flushes_end_in_a_checkpoint() {
     assert!(all(&Stored::open(&over(&objects), "one").unwrap()) == model);
 }
 
+/// Objects of logs that are in a store when all that is due was removed.
+fn log_objects(objects: &Arc<Memory>) -> usize {
+    for _ in 0..2 {
+        platfs_store::clean(&over(objects), Duration::ZERO, false).unwrap();
+        objects.pass(Duration::from_secs(2));
+    }
+    let contents = objects.contents();
+    contents.keys().filter(|key| key.starts_with("vol/") && !key.ends_with("/manifest")).count()
+}
+
+/// A mount that syncs little and often, for long.
+#[test]
+fn an_open_volume_has_far_fewer_objects_than_it_had_syncs() {
+    let objects = Arc::new(Memory::new());
+    let size = 64 << 20;
+    let volume = Volume::create(&over(&objects), "one", size, "test").unwrap();
+    let (mut model, mut random) = (vec![0; usize::try_from(size).unwrap()], Random(13));
+    for round in 0..4 {
+        // Objects of a block, and at last of as many that 64 of them fill one that is packed.
+        let len = if round == 3 { 27 * 4096 } else { 4096 };
+        for _ in 0..640 {
+            let start = random.below((size - len) / 4096) * 4096;
+            let value = u8::try_from(1 + random.below(255)).unwrap();
+            let place = usize::try_from(start).unwrap()..usize::try_from(start + len).unwrap();
+            model[place.clone()].fill(value);
+            volume.write_at(start, &model[place]).unwrap();
+            volume.flush().unwrap();
+        }
+        // Five times 128 are packed, and at last ten times 64; what is younger than the map is not yet.
+        let most = if round == 3 { 15 + 10 + 128 } else { 5 * (round + 1) + 128 };
+        let count = log_objects(&objects);
+        assert!(count <= most, "{count} objects in round {round}");
+        assert!(all(&volume) == model);
+    }
+    std::mem::forget(volume);
+    assert!(all(&Stored::open(&over(&objects), "one").unwrap()) == model);
+}
+
+#[test]
+fn small_objects_of_many_openings_are_packed() {
+    let objects = Arc::new(Memory::new());
+    drop(Volume::create(&over(&objects), "one", SIZE, "test").unwrap());
+    for number in 0..20 {
+        let volume = Volume::open(&over(&objects), "one", "test", false).unwrap();
+        volume.write_at(number * 8192, &[7; 4096]).unwrap();
+        volume.close().unwrap();
+    }
+    let wanted = all(&Stored::open(&over(&objects), "one").unwrap());
+    assert_eq!(log_objects(&objects), 20);
+    let done = compact(&over(&objects), "one", "test", 20).unwrap();
+    assert_eq!((done.emptied, done.moved_bytes), (20, 20 * 4096));
+    assert_eq!(log_objects(&objects), 1);
+    assert_eq!(compact(&over(&objects), "one", "test", 20).unwrap().emptied, 0);
+    assert!(all(&Stored::open(&over(&objects), "one").unwrap()) == wanted);
+}
+
 #[test]
 fn many_writes_without_a_flush_end_in_a_checkpoint() {
     let objects = Arc::new(Memory::new());

@@ -188,13 +188,17 @@ fn write(world: &Arc<World>) {
     let store = world.store();
     let Ok(volume) = Volume::open(&store, "a", "writer", chance(4)) else { return };
     let Ok(mut model) = bytes_of(&volume) else { return };
-    for _ in 0..thread_rng().gen_range(1..4) {
-        let value = [0, 0, 2, 3][thread_rng().gen_range(0..4)];
-        model[PLACE].fill(value);
+    // So many small objects that they are packed, or a few at one place.
+    let blocks = if chance(8) { 0..model.len() / BLOCK } else { 0..thread_rng().gen_range(1..4) };
+    let packs = blocks.len() > 3;
+    for block in blocks {
+        let value = [0, 0, 2, 3][thread_rng().gen_range(if packs { 2..4 } else { 0..4 })];
+        let place = if packs { block * BLOCK..(block + 1) * BLOCK } else { PLACE };
+        model[place.clone()].fill(value);
         // What is written may be there from now on, if nobody has taken the volume.
         world.may_be("a", model.clone());
-        volume.write_at(PLACE.start as u64, &model[PLACE]).unwrap();
-        let done = if chance(2) { volume.shorten() } else { volume.drain() };
+        volume.write_at(place.start as u64, &model[place]).unwrap();
+        let done = if !packs && chance(2) { volume.shorten() } else { volume.drain() };
         if done.is_err() {
             break;
         }
@@ -318,7 +322,14 @@ fn interleaving() {
         .collect();
     begun.into_iter().for_each(|program| program.join().unwrap());
     judge(&world);
+    let done = 1 + DONE.fetch_add(1, Ordering::Relaxed);
+    if done.is_multiple_of(100_000) {
+        println!("{done} interleavings");
+    }
 }
+
+/// Interleavings so far.
+static DONE: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
 fn pack(world: &Arc<World>) {
     let _ = compact(&world.store(), "a", "compaction", 100);
