@@ -54,6 +54,8 @@ struct CommandLine {
 /// Runs one command line, its output on standard output, its complaints on standard error.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    mount::daemon::begin(&arguments);
     // Without the thread that hears them, signals do what they always do.
     let _ = signals::watch();
     progress::begin();

@@ -8,6 +8,7 @@ mod support;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -275,6 +276,52 @@ fn in_the_background_and_back() {
     assert!(refused.contains("nothing is mounted"), "{refused}");
     let text = fs::read_to_string(&log).unwrap();
     assert!(text.contains("mounted on") && text.contains("unmounted;"), "{text}");
+}
+
+#[test]
+fn a_server_in_the_background_takes_nothing_along() {
+    let test = "a_server_in_the_background_takes_nothing_along";
+    if !have_fuse(test) || !tool::have_tools(test, &["bash", "flock"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = numbered(&scratch, 3, 10_000);
+    fs::create_dir(scratch.join("m")).unwrap();
+    // The shell holds a lock, and gives the image by a descriptor.
+    let script = r#"exec 9<>"$1/lock" 8<"$2"; flock 9; umask 0; export TOKEN=secret PLAT_NOTE=kept
+        "$3" mount -o ro --log "$1/log" -v /dev/fd/8 "$1/m""#;
+    let mut shell = Command::new("bash");
+    shell.args(["-ec", script, "bash"]).arg(scratch.path()).arg(&image).arg(env!("CARGO_BIN_EXE_plat"));
+    support::succeed(&mut shell);
+    let contents = fs::read(scratch.join("m/f/1")).unwrap();
+    let lock = Command::new("flock").arg("-n").arg(scratch.join("lock")).arg("true").status().unwrap();
+    let log = fs::read_to_string(scratch.join("log")).unwrap();
+    let server = server_of(&scratch.join("m"));
+    let of_process = |name: &str| fs::read(format!("/proc/{server}/{name}")).unwrap();
+    let environment = String::from_utf8(of_process("environ")).unwrap();
+    let (limits, status) = (of_process("limits"), of_process("status"));
+    unmount_with(plat(&["umount"]).arg(scratch.join("m")));
+    assert_eq!(contents, vec![1; 10_000], "{log}");
+    assert!(lock.success(), "the lock of the shell is held");
+    assert!(environment.contains("PLAT_NOTE=kept") && !environment.contains("TOKEN"), "{environment}");
+    let has = |text: &[u8], name: &str, value: &str| {
+        let text = String::from_utf8_lossy(text);
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+        assert!(line.split_whitespace().any(|word| word == value), "{line}");
+    };
+    has(&limits, "Max core file size", "0");
+    has(&status, "Umask:", "0077");
+}
+
+/// The process that serves a mount: the one in the background that was told its directory.
+fn server_of(directory: &Path) -> u32 {
+    let is_it = |entry: &fs::DirEntry| {
+        let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
+        words.contains(&b"--background".as_slice()) && words.contains(&directory.as_os_str().as_bytes())
+    };
+    let found = fs::read_dir("/proc").unwrap().flatten().find(is_it).expect("a server");
+    found.file_name().to_str().unwrap().parse().unwrap()
 }
 
 #[test]

@@ -122,7 +122,7 @@ impl Mount {
         let absolute =
             |path: &OsStr| -> io::Result<OsString> { Ok(std::path::absolute(path)?.into_os_string()) };
         let io = |error: io::Error| Failure::Failed(error.to_string());
-        let mut arguments: Vec<OsString> = vec!["mount".into(), "--background".into()];
+        let mut arguments: Vec<OsString> = vec!["mount".into(), daemon::BACKGROUND.into()];
         for options in &self.options {
             arguments.extend(["-o".into(), options.into()]);
         }

@@ -2,12 +2,21 @@
 //!
 //! A process does not fork here: it runs itself a second time with `--background`, waits until that one
 //! has mounted, and leaves. Only the beginning of a new process is sure to have no threads and no locks.
+//!
+//! Owns: what the process in the background takes along from its caller. That is what it works with, and no more: of the
+//! environment the variables of [`KEPT`], of the descriptors those that its arguments name. A script's lock or pipe is
+//! the script's, and what it keeps in its environment is nobody's business for as long as a mount lasts.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
+
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit};
 
 /// glibc keeps freed memory, in as many arenas as there are threads, so a server that once used much keeps
 /// it for good. These settings make glibc give back what it can; other allocators ignore them. Without the
@@ -22,6 +31,40 @@ const SETTINGS: [(&str, &str); 5] = [
     ("MALLOC_TOP_PAD_", "0"),
 ];
 
+/// Beginnings of the variables that the process in the background keeps: where programs, files and the user's own
+/// settings lie; language and time; the loader's and the allocator's; stores with their keys, and the way to them.
+const KEPT: [&str; 25] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "TMPDIR",
+    "XDG_",
+    "LANG",
+    "LC_",
+    "TZ",
+    "LD_",
+    "MALLOC_",
+    "GLIBC_",
+    "RUST_BACKTRACE",
+    "LLVM_PROFILE_FILE",
+    "SOURCE_DATE_EPOCH",
+    "PLAT_",
+    "PLATFS_",
+    "AWS_",
+    "GOOGLE_",
+    "AZURE_",
+    "SSL_",
+    "http",
+    "HTTP",
+    "all_proxy",
+    "no_proxy",
+];
+/// Directories in which a descriptor has a name.
+const DESCRIPTORS: [&[u8]; 2] = [b"/dev/fd/", b"/proc/self/fd/"];
+/// The argument by which a process learns that it is the one in the background.
+pub const BACKGROUND: &str = "--background";
+
 /// What the process in the background writes once the mount stands.
 const READY: &[u8] = b"mounted\n";
 
@@ -34,6 +77,8 @@ pub fn launch(arguments: &[OsString]) -> io::Result<Option<ExitStatus>> {
     let mut child = Command::new("/proc/self/exe")
         .arg0("plat")
         .args(arguments)
+        .env_clear()
+        .envs(std::env::vars_os().filter(|(name, _)| is_kept(name)))
         .envs(SETTINGS.iter().filter(|(name, _)| std::env::var_os(name).is_none()).copied())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -45,6 +90,38 @@ pub fn launch(arguments: &[OsString]) -> io::Result<Option<ExitStatus>> {
     if answer == READY { Ok(None) } else { child.wait().map(Some) }
 }
 
+fn is_kept(name: &OsStr) -> bool {
+    KEPT.iter().any(|kept| name.as_bytes().starts_with(kept.as_bytes()))
+}
+
+/// Closes what the caller of a process in the background had open, if this is one. Before anything else is opened.
+pub fn begin(arguments: &[OsString]) {
+    if !arguments.get(2).is_some_and(|argument| argument == BACKGROUND) {
+        return;
+    }
+    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
+    let numbers = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let open: Vec<RawFd> = numbers.collect();
+    let named: Vec<RawFd> =
+        arguments.iter().flat_map(|argument| descriptors_in(argument.as_bytes())).collect();
+    for descriptor in open.into_iter().filter(|number| *number > 2 && !named.contains(number)) {
+        // That of the directory is closed already.
+        let _ = nix::unistd::close(descriptor);
+    }
+}
+
+/// The descriptors that an argument names: as a file, or in an option.
+fn descriptors_in(argument: &[u8]) -> Vec<RawFd> {
+    let number = |at: usize| {
+        let rest = argument.get(at..)?;
+        let prefix = DESCRIPTORS.iter().find(|prefix| rest.starts_with(prefix))?;
+        let digits = rest.get(prefix.len()..)?;
+        let end = digits.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
+        std::str::from_utf8(digits.get(..end)?).ok()?.parse().ok()
+    };
+    (0..argument.len()).filter_map(number).collect()
+}
+
 /// Leaves the terminal and the directory that this was started in, and reports to [`launch`] that the mount
 /// stands. Standard input, output and error lead nowhere from then on.
 ///
@@ -53,6 +130,10 @@ pub fn launch(arguments: &[OsString]) -> io::Result<Option<ExitStatus>> {
 pub fn detach() -> io::Result<()> {
     rustix::process::setsid()?;
     std::env::set_current_dir("/")?;
+    // What it makes is for nobody else, and its memory, which may hold keys, goes into no file.
+    rustix::process::umask(Mode::from_raw_mode(0o077));
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    rustix::process::setrlimit(Resource::Core, none)?;
     let nowhere = File::options().read(true).write(true).open("/dev/null")?;
     let mut output = io::stdout();
     output.write_all(READY)?;
@@ -61,4 +142,28 @@ pub fn detach() -> io::Result<()> {
     rustix::stdio::dup2_stdout(&nowhere)?;
     rustix::stdio::dup2_stderr(&nowhere)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_found_in_arguments() {
+        let found = |text: &str| descriptors_in(text.as_bytes());
+        assert_eq!(found("/dev/fd/7"), [7]);
+        assert_eq!(found("key=/proc/self/fd/12,log=/dev/fd/3"), [12, 3]);
+        assert!(found("/dev/fd/x").is_empty() && found("/dev/fd/").is_empty() && found("7").is_empty());
+        assert!(found("/dev/fd/99999999999999").is_empty());
+    }
+
+    #[test]
+    fn secrets_of_others_are_not_kept() {
+        for name in ["PATH", "LC_ALL", "AWS_SECRET_ACCESS_KEY", "https_proxy", "PLAT_CACHE"] {
+            assert!(is_kept(OsStr::new(name)), "{name}");
+        }
+        for name in ["GITHUB_TOKEN", "DATABASE_PASSWORD", "SSH_AUTH_SOCK", "BASH_FUNC_x%%"] {
+            assert!(!is_kept(OsStr::new(name)), "{name}");
+        }
+    }
 }
