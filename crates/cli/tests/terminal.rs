@@ -68,6 +68,7 @@ impl Place {
         fs::create_dir(place.scratch.join("store")).unwrap();
         fs::create_dir(place.scratch.join("m")).unwrap();
         succeed(&mut place.plat("build -q --reproducible --size 8M tree fast.img"));
+        succeed(&mut place.plat("export fast.img fast.tar"));
         match kind {
             rows::Slow::Archive => {
                 succeed(&mut place.plat("export fast.img slow.tar"));
@@ -77,11 +78,20 @@ impl Place {
                 fs::copy(place.scratch.join("fast.img"), place.scratch.join("slow.img")).unwrap();
                 place.slow("slow.img");
             }
+            rows::Slow::Store => {
+                fs::create_dir(place.scratch.join("objects")).unwrap();
+                succeed(&mut place.plat("push fast.img file://SCRATCH/objects#kept"));
+                succeed(&mut place.plat("build -q --size 64M objects slow.img"));
+                place.slow("slow.img");
+            }
             rows::Slow::Nothing => {}
         }
-        if kind == rows::Slow::Mount {
+        if matches!(kind, rows::Slow::Mount | rows::Slow::Store) {
             succeed(&mut place.plat("mount disk.img m"));
             place.is_mounted = true;
+        }
+        if kind == rows::Slow::Mount {
+            fs::write(place.scratch.join("m/dirty"), [7; 100_000]).unwrap();
         }
         place
     }
@@ -100,7 +110,8 @@ impl Place {
     fn plat(&self, words: &str) -> Command {
         let mut command = plat(&[]);
         let scratch = self.scratch.path().to_str().unwrap();
-        let words = words.split_whitespace().map(|word| word.replace("SCRATCH", scratch));
+        let words = words.split_whitespace().map(|word| word.replace("STORE", "file://SCRATCH/m"));
+        let words = words.map(|word| word.replace("SCRATCH", scratch));
         command.args(words).current_dir(scratch);
         command
     }
@@ -199,11 +210,10 @@ impl Row {
     }
 
     fn run(&self) -> String {
-        let place = Place::new(self.slow);
         if self.slow != rows::Slow::Nothing {
-            self.interrupted(&place);
+            self.interrupted(&Place::new(self.slow));
         }
-        self.to_its_end(&place)
+        self.to_its_end(&Place::new(self.slow))
     }
 }
 

@@ -9,6 +9,8 @@ pub enum Slow {
     Archive,
     /// A volume that is mounted from there.
     Mount,
+    /// A store of objects on such a volume.
+    Store,
     /// Nothing: it has no work that could last.
     Nothing,
     /// It lasts as long as it is wanted, and tests of its own run it.
@@ -19,7 +21,8 @@ pub enum Slow {
 pub struct Row {
     pub name: &'static str,
     pub slow: Slow,
-    /// The words behind its name. `disk.img` is what is slow, `m` the mount, `tree` a directory, `SCRATCH` where these are.
+    /// The words behind its name. `disk.img` is what is slow, `m` the mount, `tree` a directory, `SCRATCH` where these are,
+    /// `STORE` the store on the mount.
     pub words: &'static str,
     /// What it prints is the same each time.
     pub is_steady: bool,
@@ -46,6 +49,7 @@ pub const ROWS: &[Row] = &[
     steady("cp", Slow::Image, "disk.img -r /d0 /copy"),
     steady("cp", Slow::Mount, "-r m/d0 m/copy"),
     varies("import", Slow::Archive, "fast.img disk.img --to /d1"),
+    varies("import", Slow::Mount, "m/d0 fast.tar"),
     steady("mkdir", Slow::Image, "disk.img /made"),
     steady("ln", Slow::Image, "disk.img /text /other"),
     steady("mv", Slow::Image, "disk.img /text /other"),
@@ -65,6 +69,7 @@ pub const ROWS: &[Row] = &[
     steady("frag", Slow::Image, "disk.img"),
     varies("convert", Slow::Image, "disk.img --to ext2 --all"),
     varies("defrag", Slow::Image, "disk.img"),
+    varies("defrag", Slow::Mount, "m"),
     varies("freefrag", Slow::Image, "disk.img"),
     varies("map", Slow::Image, "disk.img"),
     varies("journal", Slow::Image, "disk.img"),
@@ -73,14 +78,17 @@ pub const ROWS: &[Row] = &[
     varies("trim", Slow::Image, "disk.img"),
     varies("image", Slow::Image, "--metadata disk.img new.img"),
     varies("snapshot", Slow::Image, "disk.img new.img"),
+    varies("snapshot", Slow::Mount, "m new.img"),
     varies("serve", Slow::Serves, ""),
     varies("push", Slow::Image, "disk.img file://SCRATCH/store#new"),
-    varies("pull", Slow::Nothing, "file://SCRATCH/store#none new.img"),
-    varies("store", Slow::Nothing, "ls file://SCRATCH/store"),
+    varies("push", Slow::Store, "fast.img STORE#new"),
+    varies("pull", Slow::Store, "STORE#kept new.img"),
+    varies("store", Slow::Store, "ls STORE"),
+    varies("store", Slow::Store, "verify STORE"),
     varies("mount", Slow::Serves, ""),
     varies("stats", Slow::Nothing, "tree"),
-    varies("sync", Slow::Nothing, "tree"),
-    varies("umount", Slow::Nothing, "tree"),
+    steady("sync", Slow::Mount, "m"),
+    steady("umount", Slow::Mount, "m"),
     varies("completions", Slow::Nothing, "bash"),
     varies("man", Slow::Nothing, "pages"),
     varies("help", Slow::Nothing, "sizes"),
