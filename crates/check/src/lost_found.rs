@@ -178,7 +178,10 @@ fn free_inode(subject: &mut Subject, facts: &Facts) -> Option<InodeNumber> {
     let free_in = |subject: &Subject, group: u32, indexes: std::ops::Range<u32>| {
         let mut numbers = indexes.filter_map(|index| subject.geometry.inode_at(Group(group), index));
         numbers.find(|number| {
-            number.get() >= subject.raw.first_inode() && !facts.used.contains(u64::from(number.index()))
+            number.get() >= subject.raw.first_inode()
+                && !facts.used.contains(u64::from(number.index()))
+                // One that was lost with its table gets a new file at its number.
+                && !subject.quota_inodes().contains(&number.get())
         })
     };
     let begun = (0..groups).find_map(|group| free_in(subject, group, 0..subject.inodes_begun(Group(group))));

@@ -191,7 +191,10 @@ fn move_to_free(subject: &mut Subject, facts: &Facts, group: Group, part: Part) 
         let reserved = reserved.filter(|number| *number != InodeNumber::ROOT);
         let here =
             |number: &InodeNumber| subject.geometry.locate_inode(*number).is_some_and(|at| at.0 == group);
-        reserved.filter(here).for_each(|number| _ = facts.used.insert(u64::from(number.index())));
+        for index in reserved.filter(here).map(|number| u64::from(number.index())) {
+            facts.used.insert(index);
+            facts.altered.insert(index);
+        }
     }
     if let Some(raw) = subject.descriptor_mut(group) {
         part.set(raw, place);

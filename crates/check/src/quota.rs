@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use ondisk::block_map::DIRECT;
 use ondisk::extent::{Entries, Extent, MAX_WRITTEN, Node};
 use ondisk::features::{Incompat, RoCompat};
-use ondisk::inode::{Inode, InodeFlags};
+use ondisk::inode::{FileType, Inode, InodeFlags, TimeField};
 use ondisk::quota::{self, QuotaKind, Usage};
 use ondisk::units::{Block, FileBlock, Group, InodeNumber, low_u32};
 use ondisk::xattr::{self, Value};
@@ -38,11 +38,7 @@ type Table = BTreeMap<u32, Usage>;
 /// # Errors
 /// Repairs take more memory than they may.
 pub(super) fn check(subject: &Subject, facts: &Facts, report: &mut Report<'_>) -> Result<()> {
-    if !subject.has_ro_compat(RoCompat::QUOTA) {
-        return Ok(());
-    }
-    let raw = &subject.raw;
-    let files = [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum].map(|number| number.get());
+    let files = subject.quota_inodes();
     if files == [0; 3] {
         return Ok(());
     }
@@ -69,7 +65,7 @@ pub(super) fn numbers(subject: &mut Subject, report: &mut Report<'_>) {
             continue;
         }
         let stands = usual != 0 && is_quota(subject, kind, usual);
-        if !stands && !named::is_named(subject, number) {
+        if !stands && !is_never_begun(subject, number) && !named::is_named(subject, number) {
             continue;
         }
         let (becomes, repair) = match stands {
@@ -90,6 +86,14 @@ fn field(subject: &mut Subject, kind: QuotaKind) -> &mut U32 {
         QuotaKind::Group => &mut subject.raw.s_grp_quota_inum,
         QuotaKind::Project => &mut subject.raw.s_prj_quota_inum,
     }
+}
+
+/// Whether an inode lies in a part of its table that was never used: none is there, and no program looks for one.
+fn is_never_begun(subject: &Subject, number: u32) -> bool {
+    let place = InodeNumber::new(number).and_then(|number| subject.geometry.locate_inode(number));
+    place.is_some_and(|(group, index)| {
+        subject.table_of(group).is_some() && index >= subject.inodes_begun(group)
+    })
 }
 
 /// Whether an inode holds a file of quota, to the letter but for its header's sums.
@@ -180,8 +184,9 @@ struct QuotaFile<'t> {
 fn file(subject: &Subject, facts: &Facts, file: &QuotaFile<'_>, report: &mut Report<'_>) -> Result<()> {
     let &QuotaFile { whose, number, table } = file;
     let place = InodeNumber::new(number).map_or_else(Place::default, Place::inode);
-    let old = match Old::read(subject, number) {
-        Ok(old) => old,
+    let old = match Old::of(subject, facts, number) {
+        Ok(Some(old)) => old,
+        Ok(None) => return Ok(()),
         Err(problem) => {
             report.found(
                 &kind::QUOTA_FILE,
@@ -246,6 +251,33 @@ struct Old {
 }
 
 impl Old {
+    /// The file in use; an empty one where the inode is not in use as a file: it was lost with its table, or given
+    /// up. `None` where it was reported as something else, and was to stay so.
+    fn of(subject: &Subject, facts: &Facts, number: u32) -> Result<Option<Self>, String> {
+        let place = InodeNumber::new(number).filter(|number| subject.inode_offset(*number).is_some());
+        let Some(place) = place else { return Old::read(subject, number).map(Some) };
+        let index = u64::from(place.index());
+        if !facts.used.contains(index) {
+            return Ok(Some(Old::lost(subject, place)));
+        }
+        let is_file = contents::inode(subject, number)?.file_type() == Some(FileType::Regular);
+        match (is_file, facts.altered.contains(index)) {
+            (true, _) => Old::read(subject, number).map(Some),
+            (false, true) => Ok(Some(Old::lost(subject, place))),
+            (false, false) => Ok(None),
+        }
+    }
+
+    fn lost(subject: &Subject, number: InodeNumber) -> Self {
+        let mut inode = Inode::blank(number, subject.geometry.inode_size);
+        inode.raw_mut().i_mode.set(FileType::Regular.mode_bits() | 0o600);
+        inode.raw_mut().i_links_count.set(1);
+        for field in [TimeField::Access, TimeField::Change, TimeField::Modify, TimeField::Create] {
+            inode.set_time(field, subject.now);
+        }
+        Old { inode, blocks: Vec::new(), contents: Err("its inode is lost".to_owned()) }
+    }
+
     fn read(subject: &Subject, number: u32) -> Result<Self, String> {
         let inode = contents::inode(subject, number)?;
         let blocks = if inode.size() > FILE_MAX {
@@ -290,6 +322,10 @@ fn store(subject: &Subject, facts: &Facts, old: Old, contents: &[u8]) -> Result<
         subject.write(*block, &bytes).map_err(staging)?;
     }
     inode.set_size(inode.size().max(len));
+    let index = u64::from(inode.number().index());
+    if facts.used.insert(index) {
+        facts.altered.insert(index);
+    }
     subject.write_inode(&mut inode).map_err(staging)
 }
 

@@ -96,6 +96,15 @@ impl Subject {
             && self.descriptor(group).is_some_and(|raw| raw.flags().contains(flag))
     }
 
+    /// Inodes of the files of quota that the superblock names, of users, groups and projects; 0 where there is none.
+    pub(super) fn quota_inodes(&self) -> [u32; 3] {
+        let raw = &self.raw;
+        match self.has_ro_compat(RoCompat::QUOTA) {
+            true => [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum].map(|inum| inum.get()),
+            false => [0; 3],
+        }
+    }
+
     /// How many inodes at the start of a group's table were ever used; the rest of it is not read.
     pub(super) fn inodes_begun(&self, group: Group) -> u32 {
         let whole = self.geometry.inodes_per_group;

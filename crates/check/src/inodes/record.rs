@@ -270,13 +270,15 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
         raw.i_flags.set(0);
         raw.i_links_count.set(0);
         raw.i_dtime.set(now);
-        if reserved {
-            raw.i_block.fill(0);
-        }
         (self.changed, self.cleared) = (true, true);
         self.scratch.used = None;
         self.scratch.held.clear();
         self.scratch.claims.clear();
+        if reserved && self.inode().number() != InodeNumber::ROOT {
+            // Reserved ones are in use, whatever they hold: nothing now.
+            self.scratch.inode.bytes_mut().fill(0);
+            self.use_as(None, false);
+        }
         self.altered();
         self.pass.facts.gave_up();
     }
@@ -315,6 +317,7 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
             }
             Role::Hidden | Role::Reserved | Role::Resize => {
                 self.reserved_type(role);
+                self.extra_fields();
                 self.contents();
                 true
             }

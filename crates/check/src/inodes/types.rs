@@ -81,9 +81,9 @@ impl Examination<'_, '_, '_, '_> {
         self.altered();
     }
 
-    /// Hidden files are regular files, other reserved inodes nothing.
+    /// Hidden files are regular files with a link, without which Linux refuses them; other reserved inodes are nothing.
     pub(super) fn reserved_type(&mut self, role: Role) {
-        let (mode, file_type) = (self.inode().mode(), self.inode().file_type());
+        let (mode, file_type, links) = (self.inode().mode(), self.inode().file_type(), self.inode().links());
         let boot = self.inode().number().get() == 5;
         let wrong = match role {
             Role::Hidden => file_type != Some(FileType::Regular),
@@ -96,8 +96,19 @@ impl Examination<'_, '_, '_, '_> {
                 Words::new(format!("a reserved inode with mode {mode:#o}"), "the mode is set right")
             })
         {
-            let mode = if role == Role::Hidden { FileType::Regular.mode_bits() } else { 0 };
+            let mode = if role == Role::Hidden { FileType::Regular.mode_bits() | 0o600 } else { 0 };
             self.scratch.inode.raw_mut().i_mode.set(mode);
+        }
+        let is_file = self.inode().file_type() == Some(FileType::Regular);
+        if role == Role::Hidden
+            && is_file
+            && links == 0
+            && (self.changed
+                || self.tell(&INODE_RESERVED, |_| {
+                    Words::new("a file of the volume itself without a link", "it gets its link")
+                }))
+        {
+            self.scratch.inode.raw_mut().i_links_count.set(1);
         }
     }
 

@@ -37,6 +37,11 @@ const BASES: &[(&str, &str, &[&str])] = &[
     ),
     ("sparse_super2", "24M", &["-t", "ext4", "-b", "1024", "-O", "sparse_super2,^resize_inode,^has_journal"]),
     ("quota", "16M", &["-t", "ext4", "-b", "1024", "-O", "quota,project,^has_journal", "-I", "256"]),
+    (
+        "quota_nocsum",
+        "8M",
+        &["-t", "ext4", "-b", "4096", "-O", "quota,project,^metadata_csum,^has_journal", "-I", "256"],
+    ),
     ("ea_inode", "16M", &["-t", "ext4", "-b", "1024", "-O", "ea_inode,^has_journal", "-I", "256"]),
     ("orphan_file", "24M", &["-t", "ext4", "-b", "1024", "-O", "orphan_file"]),
     ("casefold", "16M", &["-t", "ext4", "-b", "1024", "-O", "casefold,^has_journal"]),

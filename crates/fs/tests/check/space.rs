@@ -4,12 +4,16 @@ use ondisk::group::GroupFlags;
 use ondisk::units::{Block, Group};
 use platfs::{InodeNumber, ondisk};
 
+use std::fs;
 use std::sync::Arc;
 
+use ondisk::superblock::RawSuperblock;
 use platfs::check::{Options, check};
 use platfs::device::MemoryDevice;
 
 use crate::plant::{Ears, Image, checked, planted, planted_unseen, ready, repaired};
+use testkit::fsck;
+use testkit::scratch::Scratch;
 
 /// Flips a bit of a bitmap.
 fn flip(bitmap: &mut [u8], at: usize) {
@@ -281,4 +285,107 @@ fn structures_at_block_0_are_repaired_once() {
             assert_eq!(again, [], "{base}, group {group}, {which}: after {heard:#?}");
         }
     }
+}
+
+/// An inode of quota that is lost with its table, or is no file any more, gets a new file.
+#[test]
+fn lost_quota_inodes_are_made_again() {
+    for base in ["quota", "quota_nocsum"] {
+        if !ready(base) {
+            return;
+        }
+        for lost in [
+            LostQuota::Table,
+            LostQuota::Garbage,
+            LostQuota::Zeros,
+            LostQuota::Directory,
+            LostQuota::Map,
+            LostQuota::Links,
+        ] {
+            let mut image = Image::of(base);
+            lost.plant(&mut image);
+            let (heard, outcome) = checked(&image.bytes);
+            assert!(!heard.is_empty(), "{base}, {lost:?}");
+            let after = repaired(&outcome);
+            let (again, _) = checked(&after);
+            assert_eq!(again, [], "{base}, {lost:?}: after {heard:#?}");
+            let scratch = Scratch::new("lost-quota");
+            fs::write(scratch.join("image"), &after).unwrap();
+            fsck::assert_clean(&scratch.join("image"));
+            let raw = RawSuperblock::parse(&after[1024..2048]).unwrap();
+            assert_eq!((raw.s_usr_quota_inum.get(), raw.s_grp_quota_inum.get()), (3, 4), "{base}, {lost:?}");
+            let repaired = Image::from_bytes(after);
+            let inode = repaired.read_inode(InodeNumber::constant(3));
+            let is_file = inode.mode() & 0o170_000 == 0o100_000 && inode.links() > 0;
+            assert!(is_file, "{base}, {lost:?}: Linux does not take it");
+        }
+    }
+}
+
+/// How inodes of quota are lost.
+#[derive(Clone, Copy, Debug)]
+enum LostQuota {
+    Table,
+    Garbage,
+    Zeros,
+    Directory,
+    Map,
+    Links,
+}
+
+impl LostQuota {
+    fn plant(self, image: &mut Image) {
+        let raw = image.superblock_now();
+        let quota = [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum];
+        let numbers = quota.map(|inum| InodeNumber::new(inum.get()).expect("a quota inode"));
+        let size = usize::from(image.format.geometry.inode_size);
+        let table = image.inode_at(InodeNumber::constant(1));
+        let len = image.format.geometry.block_size.bytes_usize() * 8;
+        match self {
+            LostQuota::Table => {
+                // Nothing tells where it was.
+                image.bytes[table..table + len].fill(0);
+                image.descriptor(0, |raw| raw.set_inode_table(Block(0)));
+            }
+            LostQuota::Garbage => {
+                for (at, byte) in image.bytes[table..table + len].iter_mut().enumerate() {
+                    *byte = ((at * 7919) >> 3) as u8 | 1;
+                }
+            }
+            LostQuota::Zeros => {
+                for at in numbers.map(|number| image.inode_at(number)) {
+                    image.bytes[at..at + size].fill(0);
+                }
+            }
+            LostQuota::Directory => {
+                numbers
+                    .into_iter()
+                    .for_each(|number| image.inode(number, |inode| inode.raw_mut().i_mode.set(0o40755)));
+            }
+            LostQuota::Links => {
+                numbers
+                    .into_iter()
+                    .for_each(|number| image.inode(number, |inode| inode.raw_mut().i_links_count.set(0)));
+            }
+            LostQuota::Map => {
+                numbers
+                    .into_iter()
+                    .for_each(|number| image.inode(number, |inode| inode.raw_mut().i_block.fill(0xFF)));
+            }
+        }
+    }
+}
+
+/// A number of a quota file where no inode ever was names none.
+#[test]
+fn quota_where_no_inode_ever_was() {
+    planted(
+        "quota",
+        |image| {
+            let last = image.superblock_now().s_inodes_count.get();
+            image.superblock(|raw| raw.s_prj_quota_inum.set(last));
+        },
+        // The file that it was is one without a name, which its owner has more of.
+        &["quota-inode-number", "inode-unattached", "quota-usage", "quota-usage"],
+    );
 }
