@@ -39,8 +39,12 @@ pub(crate) fn replays(device: &dyn Device, scratch: &Scratch) -> Result<(), Stri
     let image = written(device, scratch);
     let done = run("-fy", &image);
     let said = said(&done);
-    let repaired =
-        said.lines().any(|line| line.contains("yes") || line.contains("FIXED") || line.contains("corrupt"));
+    // A block of attributes that files share counts for the owner of each. When e2fsck 1.47 clears one of the files, it
+    // leaves that block in the owner's account until it counts again. Our own recovery is asked for the right sums.
+    let clears = said.lines().any(|line| line.starts_with("Clearing orphaned inode"));
+    let counts_again = |line: &str| clears && line.starts_with("Update quota info");
+    let repairs = |line: &str| line.contains("yes") || line.contains("FIXED") || line.contains("corrupt");
+    let repaired = said.lines().any(|line| repairs(line) && !counts_again(line));
     if repaired || done.status.code().is_none_or(|code| code > 1) {
         return Err(format!("e2fsck: {said}"));
     }

@@ -200,7 +200,8 @@ enum Received<'a> {
 fn receive<'a>(device: &OwnedFd, input: &'a mut [u8]) -> io::Result<Received<'a>> {
     let count = loop {
         match rustix::io::read(device, &mut *input) {
-            Ok(0) | Err(Errno::NODEV) => return Ok(Received::Over),
+            // Some threads meet an unmount as a connection that is aborted.
+            Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(Received::Over),
             Ok(count) => break count,
             Err(Errno::AGAIN) => return Ok(Received::Nothing),
             // The caller was killed in between, or this thread has got a signal.
@@ -224,7 +225,7 @@ fn send(device: &OwnedFd, unique: u64, done: Result<usize, Errno>, output: &[u8]
     loop {
         match rustix::io::writev(device, &[IoSlice::new(&head), IoSlice::new(body)]) {
             // Nobody waits any more: the caller was killed, or all was unmounted.
-            Ok(_) | Err(Errno::NOENT | Errno::NODEV) => return Ok(()),
+            Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => return Ok(()),
             Err(Errno::INTR) => {}
             // The kernel rejects such an answer, and the caller has its error already.
             Err(Errno::INVAL) => return Ok(()),
