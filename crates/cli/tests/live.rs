@@ -13,6 +13,8 @@ mod rights;
 #[path = "live/strain.rs"]
 mod strain;
 mod support;
+#[path = "live/swapped.rs"]
+mod swapped;
 
 use std::fs::{self, File};
 use std::io::Write;

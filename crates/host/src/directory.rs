@@ -172,11 +172,22 @@ impl Directory {
         rustix::fs::mkdirat(self, name, Mode::RWXU)?;
         let made = self.enter(name)?;
         // Linux makes and opens a directory by two calls. Between them another one could have taken the name.
-        if made.facts()?.uid == rustix::process::geteuid().as_raw() {
+        let owner = made.facts()?.uid;
+        if owner == rustix::process::geteuid().as_raw() || owner == self.owner_given()? {
             return Ok(made);
         }
         let what = "another user's directory took the place of the new one";
         Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
+    }
+
+    /// Owner of a new file here, which a file system may show as another than the caller. It is made and opened by one
+    /// call: nobody can put another in its place.
+    fn owner_given(&self) -> io::Result<u32> {
+        let name = crate::random::name(".plat-")?;
+        let probe = self.create(&name, 0)?;
+        let owner = rustix::fs::fstat(&probe)?.st_uid;
+        self.remove_file(&name)?;
+        Ok(owner)
     }
 
     /// Makes a symbolic link.
@@ -301,6 +312,19 @@ impl Directory {
     /// The system's.
     pub fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::fsync(&self.descriptor)?)
+    }
+}
+
+impl From<OwnedFd> for Directory {
+    /// Takes what was opened as a directory.
+    fn from(descriptor: OwnedFd) -> Self {
+        Self { descriptor }
+    }
+}
+
+impl From<Directory> for OwnedFd {
+    fn from(directory: Directory) -> Self {
+        directory.descriptor
     }
 }
 

@@ -14,15 +14,23 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod contents;
+mod descent;
 mod directory;
 mod facts;
 mod output;
 mod random;
+mod reach;
 mod tree;
 mod unfinished;
+mod walk;
 
 pub use attributes::{Handle, Times};
+pub use contents::{Runs, copy, runs};
+pub use descent::Descent;
 pub use directory::{Directory, Entries};
 pub use facts::{Facts, Id, Kind};
-pub use output::{NewDirectory, Output, Privacy, followed, private_log};
+pub use output::{NewDirectory, Output, Place, Privacy, followed, private_log};
+pub use reach::{Opened, inside, named, split, target_of};
 pub use unfinished::abandon;
+pub use walk::{Entry, Visitor, walk};

@@ -59,32 +59,65 @@ pub struct Output {
 }
 
 /// Place of a new file: its directory, open, and its name there.
-struct Place {
-    directory: Directory,
-    name: OsString,
-    path: PathBuf,
+#[derive(Debug)]
+pub struct Place {
+    /// The directory.
+    pub directory: Directory,
+    /// The name.
+    pub name: OsString,
+    /// The path, for messages.
+    pub path: PathBuf,
 }
 
-/// Where a name leads that the user gave: the last component may be a link, also to what is not there yet.
-///
-/// # Errors
-/// A link of another user in a sticky directory that all may write: whoever made it wants a privileged command to
-/// write elsewhere. Linux refuses it where `fs.protected_symlinks` is on; this does always.
-fn place(target: &Path) -> io::Result<Place> {
-    let mut path = target.to_owned();
-    for _ in 0..LINKS_MAX {
-        let above = directory_of(&path);
+impl Place {
+    /// The place that a path names; a link that has the name is not followed.
+    ///
+    /// # Errors
+    /// The path ends in no name; its directory can't be opened.
+    pub fn of(path: &Path) -> io::Result<Self> {
         let name = path.file_name().ok_or_else(|| invalid("is no name of a file"))?.to_owned();
-        let directory = Directory::open(above)?;
-        match directory.look(&name) {
-            Ok(facts) if facts.kind == Kind::Symlink => {
-                trusted(&directory.facts()?, &facts)?;
-                path = above.join(directory.read_link(&name)?);
-            }
-            _ => return Ok(Place { directory, name, path }),
+        Ok(Self { directory: Directory::open(directory_of(path))?, name, path: path.to_owned() })
+    }
+
+    /// The place of a copy: in the directory that the path leads to, under the name that the original has there, or else
+    /// the path itself.
+    ///
+    /// # Errors
+    /// As [`Place::of`].
+    pub fn of_copy(path: &Path, name: &OsStr) -> io::Result<Self> {
+        match Directory::open(path) {
+            Ok(directory) => Ok(Self { directory, name: name.to_owned(), path: path.join(name) }),
+            Err(_) => Self::of(path),
         }
     }
-    Err(rustix::io::Errno::LOOP.into())
+
+    /// The place that a path leads to: its last component may be a link, also to what is not there yet.
+    ///
+    /// # Errors
+    /// A link of another user in a sticky directory that all may write: whoever made it wants a privileged command to
+    /// write elsewhere. Linux refuses it where `fs.protected_symlinks` is on; this does always.
+    pub fn through(path: &Path) -> io::Result<Self> {
+        let mut path = path.to_owned();
+        for _ in 0..LINKS_MAX {
+            let above = directory_of(&path);
+            let name = path.file_name().ok_or_else(|| invalid("is no name of a file"))?.to_owned();
+            let directory = Directory::open(above)?;
+            match directory.look(&name) {
+                Ok(facts) if facts.kind == Kind::Symlink => {
+                    trusted(&directory.facts()?, &facts)?;
+                    path = above.join(directory.read_link(&name)?);
+                }
+                _ => return Ok(Place { directory, name, path }),
+            }
+        }
+        Err(rustix::io::Errno::LOOP.into())
+    }
+
+    /// True if something has the name, be it a link to nothing.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        self.directory.look(&self.name).is_ok()
+    }
 }
 
 /// Refuses a link that is neither the user's own nor of the directory's owner, where all may write.
@@ -126,7 +159,7 @@ fn path_of(file: impl AsFd) -> Option<String> {
 /// # Errors
 /// As [`Output::new`].
 pub fn followed(target: &Path) -> io::Result<PathBuf> {
-    Ok(place(target)?.path)
+    Ok(Place::through(target)?.path)
 }
 
 impl Output {
@@ -136,7 +169,7 @@ impl Output {
     /// # Errors
     /// No file can be made in the directory; the name is another user's link in a directory that all may write.
     pub fn new(target: &Path, size: u64, privacy: Privacy) -> io::Result<Self> {
-        let Place { directory, name, .. } = place(target)?;
+        let Place { directory, name, .. } = Place::through(target)?;
         Self::below(directory, &name, size, privacy)
     }
 
@@ -157,8 +190,8 @@ impl Output {
     /// # Errors
     /// No file can be made in the directory.
     pub fn in_place(target: &Path, size: u64, privacy: Privacy) -> io::Result<Self> {
-        let name = target.file_name().ok_or_else(|| invalid("is no name of a file"))?;
-        Self::below(Directory::open(directory_of(target))?, name, size, privacy)
+        let Place { directory, name, .. } = Place::of(target)?;
+        Self::below(directory, &name, size, privacy)
     }
 
     /// Begins a file of `size` bytes that shall get a name in an open directory.
@@ -270,7 +303,7 @@ impl Drop for Output {
 /// # Errors
 /// The name leads to what is neither a regular file, a character device nor a pipe, to another user's file, or through a link as [`Output::new`] refuses it.
 pub fn private_log(path: &Path, afresh: bool) -> io::Result<File> {
-    let Place { directory, name, path } = place(path)?;
+    let Place { directory, name, path } = Place::through(path)?;
     if directory.look(&name).is_ok_and(|facts| matches!(facts.kind, Kind::CharDevice | Kind::Fifo)) {
         // A terminal, what swallows all, or a program that reads.
         return File::options().write(true).open(path);
@@ -310,8 +343,8 @@ impl NewDirectory {
     /// # Errors
     /// The name is taken; no directory can be made beside it.
     pub fn new(target: &Path) -> io::Result<Self> {
-        let name = target.file_name().ok_or_else(|| invalid("is no name of a directory"))?;
-        Self::below(Directory::open(directory_of(target))?, name)
+        let Place { directory, name, .. } = Place::of(target)?;
+        Self::below(directory, &name)
     }
 
     /// Begins a directory in an open one, as [`NewDirectory::new`] does.

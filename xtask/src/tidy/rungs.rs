@@ -36,11 +36,11 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/host",
         rungs: "
             output
-            unfinished
-            tree
+            unfinished walk
+            descent reach tree
             directory
             attributes
-            facts random
+            contents facts random
         ",
         knots: &[],
         long_lists: 0,

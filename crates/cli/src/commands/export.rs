@@ -10,7 +10,7 @@ use std::thread;
 
 use clap::Args;
 use ondisk::units::InodeNumber;
-use platfs_host::Privacy;
+use platfs_host::{Place, Privacy};
 use platfs_image::archive::WriteError;
 use platfs_image::export::Losses;
 use platfs_image::{ExportError, Exporter, Packing};
@@ -216,14 +216,14 @@ pub(super) fn failure(image: &OpenImage, out: Option<&Path>, error: ExportError)
     }
 }
 
-/// Makes the directory `target`, which does not exist, of a directory of an image; whole or not at all.
+/// Makes a directory of the host, which does not exist, of one of an image; whole or not at all.
 pub(super) fn tree_to_directory(
     image: &OpenImage,
     from: InodeNumber,
-    target: &Path,
+    place: &Place,
 ) -> Result<Losses, Failure> {
-    let done = Exporter::new(&image.volume).from(from).to_directory(target);
-    done.map_err(|error| failure(image, Some(target), error))
+    let done = Exporter::new(&image.volume).from(from).to_place(place);
+    done.map_err(|error| failure(image, Some(&place.path), error))
 }
 
 /// Fails if the output exists, unless it may be replaced. An empty directory counts as none.

@@ -1,10 +1,10 @@
 //! `plat get`: files out of an image, whole or not at all.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File as HostFile, FileTimes, Permissions};
+use std::fs::{File as HostFile, FileTimes, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -12,17 +12,14 @@ use clap::Args;
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::{Metadata, Reader, State};
-use platfs_host::Privacy;
+use platfs_host::{Place, Privacy};
 
-use super::{export, live};
+use super::{export, live, out_of_mount};
 use crate::console::{Console, Failure};
 use crate::door::output::Output;
 use crate::keys::KeyArgs;
 use crate::reading::OpenImage;
 use crate::text::Shown;
-
-/// Directories below each other.
-const DEPTH_MAX: usize = 1000;
 
 /// Arguments of `plat get`.
 #[derive(Args, Debug)]
@@ -62,8 +59,7 @@ impl Get {
         }
         let image = OpenImage::open_with(&self.image, &self.keys, console)?;
         for source in sources {
-            let target = if into_directory { out.join(base_name(source)?) } else { out.to_owned() };
-            if let Err(failure) = self.one(console, &image, source, &target) {
+            if let Err(failure) = self.one(console, &image, source, out) {
                 console.complain(failure)?;
             }
         }
@@ -72,61 +68,13 @@ impl Get {
 
     /// Out of a mount, by the kernel: it has what programs wrote.
     fn live(&self, console: &mut Console<'_>, sources: &[OsString], out: &Path) -> Result<(), Failure> {
+        let terms = out_of_mount::How { recursive: self.recursive, force: self.force };
         for source in sources {
-            let path = live::below(&self.image, source);
-            let target = if out.is_dir() { out.join(base_name(source)?) } else { out.to_owned() };
-            if let Err(failure) = self.one_live(&path, &target, 0) {
+            if let Err(failure) = out_of_mount::get(console, (&self.image, source), out, terms) {
                 console.complain(failure)?;
             }
         }
         Ok(())
-    }
-
-    fn one_live(&self, source: &Path, target: &Path, depth: usize) -> Result<(), Failure> {
-        let failed = |error: io::Error| outside(source, error);
-        // Only a link that was named is followed.
-        let look = if depth == 0 { fs::metadata(source) } else { fs::symlink_metadata(source) };
-        let facts = look.map_err(failed)?;
-        let kind = facts.file_type();
-        if (!self.force || kind.is_dir()) && fs::symlink_metadata(target).is_ok() {
-            let what = if kind.is_dir() {
-                "exists; directories are not replaced"
-            } else {
-                "exists; --force replaces it"
-            };
-            return Err(outside(target, what));
-        }
-        match () {
-            () if kind.is_file() => file_live(source, &facts, target),
-            () if kind.is_symlink() => {
-                let link = fs::read_link(source).map_err(failed)?;
-                std::os::unix::fs::symlink(link, target).map_err(|error| outside(target, error))
-            }
-            () if !kind.is_dir() => {
-                Err(outside(source, "is neither a file, a directory nor a symbolic link"))
-            }
-            () if !self.recursive => Err(outside(source, "is a directory; --recursive copies it")),
-            () if depth >= DEPTH_MAX => Err(outside(source, "lies too deep")),
-            () => self.directory_live(source, &facts, target, depth),
-        }
-    }
-
-    fn directory_live(
-        &self,
-        source: &Path,
-        facts: &fs::Metadata,
-        target: &Path,
-        depth: usize,
-    ) -> Result<(), Failure> {
-        let failed = |error: io::Error| outside(source, error);
-        let there = |error: io::Error| outside(target, error);
-        fs::create_dir(target).map_err(there)?;
-        for entry in fs::read_dir(source).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name();
-            self.one_live(&source.join(&name), &target.join(&name), depth + 1)?;
-        }
-        fs::set_permissions(target, Permissions::from_mode(facts.mode() & 0o777)).map_err(there)?;
-        HostFile::open(target).and_then(|made| made.set_times(times_of(facts))).map_err(there)
     }
 
     fn one(
@@ -134,7 +82,7 @@ impl Get {
         console: &mut Console<'_>,
         image: &OpenImage,
         source: &OsStr,
-        target: &Path,
+        out: &Path,
     ) -> Result<(), Failure> {
         let failed = |error: &platfs::Error| image.failure(source.as_bytes(), error);
         let inode = image.find(source, true)?;
@@ -144,37 +92,17 @@ impl Get {
                 let subject = format!("{}: {}", image.name, Shown(source.as_bytes()));
                 return Err(Failure::about(subject, "is a directory; --recursive copies it"));
             }
-            return directory(console, image, inode, target);
+            return directory(console, image, inode, &place(source, out)?);
         }
-        if !self.force && fs::symlink_metadata(target).is_ok() {
-            return Err(outside(target, "exists; --force replaces it"));
+        let place = place(source, out)?;
+        if !self.force && place.is_taken() {
+            return Err(outside(&place.path, "exists; --force replaces it"));
         }
         let file = image.volume.open_file(inode).map_err(|error| failed(&error))?;
-        copy_out(&file, &facts, target).map_err(|problem| match problem {
+        copy_out(&file, &facts, (&place, self.force)).map_err(|problem| match problem {
             Problem::Inside(error) => failed(&error),
-            Problem::Outside(error) => outside(target, error),
+            Problem::Outside(error) => outside(&place.path, error),
         })
-    }
-}
-
-/// A file of a mount beside its place, moved there when it is whole.
-fn file_live(source: &Path, facts: &fs::Metadata, target: &Path) -> Result<(), Failure> {
-    let mut from = HostFile::open(source).map_err(|error| outside(source, error))?;
-    let mut copy = || {
-        let output = Output::begin(target, facts.len(), Privacy::Private)?;
-        let mut fresh = output.file()?;
-        io::copy(&mut from, &mut fresh)?;
-        fresh.set_permissions(Permissions::from_mode(facts.mode() & 0o777))?;
-        fresh.set_times(times_of(facts))?;
-        output.finish()
-    };
-    copy().map_err(|error: io::Error| outside(target, error))
-}
-
-fn times_of(facts: &fs::Metadata) -> FileTimes {
-    match (facts.accessed(), facts.modified()) {
-        (Ok(accessed), Ok(modified)) => FileTimes::new().set_accessed(accessed).set_modified(modified),
-        _ => FileTimes::new(),
     }
 }
 
@@ -183,25 +111,31 @@ fn directory(
     console: &mut Console<'_>,
     image: &OpenImage,
     inode: InodeNumber,
-    target: &Path,
+    place: &Place,
 ) -> Result<(), Failure> {
-    if fs::symlink_metadata(target).is_ok() {
-        return Err(outside(target, "exists; directories are not replaced"));
+    if place.is_taken() {
+        return Err(outside(&place.path, "exists; directories are not replaced"));
     }
-    let losses = export::tree_to_directory(image, inode, target)?;
+    let losses = export::tree_to_directory(image, inode, place)?;
     losses.lines().for_each(|line| console.warn(line));
     Ok(())
 }
 
-fn outside(target: &Path, what: impl std::fmt::Display) -> Failure {
-    Failure::about(Shown(target.as_os_str().as_bytes()), what)
+/// Where the copy of a file goes.
+pub(super) fn place(source: &OsStr, out: &Path) -> Result<Place, Failure> {
+    match Path::new(source).file_name() {
+        Some(name) => Place::of_copy(out, name),
+        None if out.is_dir() => {
+            let what = format!("{}: has no name to be given to a copy", Shown(source.as_bytes()));
+            return Err(Failure::Usage(what));
+        }
+        None => Place::of(out),
+    }
+    .map_err(|error| outside(out, error))
 }
 
-/// The last name of a path as the user wrote it; the image has no say in where files go.
-fn base_name(path: &OsStr) -> Result<&OsStr, Failure> {
-    Path::new(path).file_name().ok_or_else(|| {
-        Failure::Usage(format!("{}: has no name to be given to a copy", Shown(path.as_bytes())))
-    })
+pub(super) fn outside(target: &Path, what: impl std::fmt::Display) -> Failure {
+    Failure::about(Shown(target.as_os_str().as_bytes()), what)
 }
 
 /// Which side failed.
@@ -224,8 +158,8 @@ impl From<io::Error> for Problem {
 
 /// Writes a copy beside its place, with holes, permissions and times, and moves it there when it is
 /// whole.
-fn copy_out(file: &Reader<'_>, facts: &Metadata, target: &Path) -> Result<(), Problem> {
-    let output = Output::begin(target, facts.size, Privacy::Private)?;
+fn copy_out(file: &Reader<'_>, facts: &Metadata, (place, force): (&Place, bool)) -> Result<(), Problem> {
+    let output = Output::begin(place, facts.size, Privacy::Private, force)?;
     let fresh = output.file()?;
     copy_data(file, &fresh)?;
     // Set-id and sticky bits have no meaning for another owner.

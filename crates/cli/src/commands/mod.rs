@@ -32,6 +32,7 @@ mod mkfs;
 #[cfg(feature = "mount")]
 mod mount;
 mod mv;
+mod out_of_mount;
 mod parts;
 mod pieces;
 mod placing;

@@ -4,16 +4,15 @@
 //! rename.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use clap::Args;
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::{Attributes, Error, Kind, NewInode, Replace, Times, Volume};
+use platfs_host::{Entry, Facts, Kind as HostKind, Opened, Visitor, walk};
 
 use super::{into_mount, live};
 use crate::console::{Console, Failure};
@@ -46,8 +45,6 @@ pub struct Put {
 
 /// Bytes copied at once.
 const CHUNK: usize = 1 << 20;
-/// Directories below each other; the host's trees are not deeper, its links could be.
-const DEPTH_MAX: usize = 1000;
 
 fn host(path: &OsStr, what: impl std::fmt::Display) -> Failure {
     Failure::about(Shown(path.as_bytes()), what)
@@ -68,8 +65,18 @@ impl Put {
             }
             let to = writing::target(image, source, target);
             let Place { directory, name } = writing::place(image, &to)?;
-            Copies { put: self, image }.one(source, &To { directory, name, path: &to }, 0)
+            self.one(image, source, &To { directory, name, path: &to })
         })
+    }
+
+    fn one(&self, image: &OpenImage, source: &OsStr, to: &To<'_>) -> Result<(), Failure> {
+        let mut copies = Copies { put: self, image, to, way: Vec::new() };
+        if source == "-" {
+            let attributes = self.attributes(0o644, image.volume.now(), image.volume.now());
+            return copies.file(Contents { source, data: &mut progress::stdin(), size: 0 }, attributes, to);
+        }
+        let found = platfs_host::named(Path::new(source)).map_err(|error| host(source, error))?;
+        walk(Path::new(source), found, &mut copies)
     }
 
     fn how(&self) -> into_mount::How {
@@ -112,45 +119,24 @@ struct Contents<'a> {
     size: u64,
 }
 
-/// What copies have in common.
+/// Makes copies of a tree of the host.
 struct Copies<'a> {
     put: &'a Put,
     image: &'a OpenImage,
+    /// Where the first one goes.
+    to: &'a To<'a>,
+    /// Directories made and not left, with their paths.
+    way: Vec<(InodeNumber, Vec<u8>)>,
 }
 
 impl Copies<'_> {
-    fn one(&self, source: &OsStr, to: &To<'_>, depth: usize) -> Result<(), Failure> {
-        let Copies { put, image } = self;
-        if source == "-" && depth == 0 {
-            let attributes = put.attributes(0o644, image.volume.now(), image.volume.now());
-            return self.file(Contents { source, data: &mut progress::stdin(), size: 0 }, attributes, to);
-        }
-        let facts = fs::symlink_metadata(source).map_err(|error| host(source, error))?;
-        let time = |seconds, nanoseconds: i64| Timestamp {
-            seconds,
-            nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
-        };
-        let modified = time(facts.mtime(), facts.mtime_nsec());
-        let permissions = u16::try_from(facts.mode() & 0o7777).unwrap_or(0o644);
-        let attributes = put.attributes(permissions, time(facts.atime(), facts.atime_nsec()), modified);
-        let kind = facts.file_type();
-        if kind.is_file() {
-            let mut file = File::open(source).map_err(|error| host(source, error))?;
-            return self.file(Contents { source, data: &mut file, size: facts.len() }, attributes, to);
-        }
-        if kind.is_dir() {
-            return self.directory(source, attributes, to, depth);
-        }
-        let target = if kind.is_symlink() { fs::read_link(source).ok() } else { None };
-        let made = match target.as_deref().map(Path::as_os_str) {
-            Some(target) => Kind::Symlink(target.as_bytes()),
-            None if kind.is_fifo() => Kind::Fifo,
-            None => return Err(host(source, "is neither a file, a directory nor a symbolic link")),
-        };
-        let new = NewInode { kind: made, attributes, xattrs: &[] };
+    /// Makes what is neither a file nor a directory.
+    fn special(&self, kind: Kind<'_>, attributes: Attributes, to: &To<'_>) -> Result<(), Failure> {
+        let (put, volume) = (self.put, &self.image.volume);
+        let new = NewInode { kind, attributes, xattrs: &[] };
         let done = put
-            .clear(&image.volume, to.directory, to.name)
-            .and_then(|()| image.volume.create(to.directory, to.name, &new));
+            .clear(volume, to.directory, to.name)
+            .and_then(|()| volume.create(to.directory, to.name, &new));
         done.map(|_| ()).map_err(|error| self.refused(to, &error))
     }
 
@@ -193,37 +179,66 @@ impl Copies<'_> {
         name_it(volume, number, directory, name, self.put.force).map_err(|error| failed(&error))
     }
 
-    fn directory(
-        &self,
-        source: &OsStr,
-        attributes: Attributes,
-        to: &To<'_>,
-        depth: usize,
-    ) -> Result<(), Failure> {
-        if !self.put.recursive {
-            return Err(host(source, "is a directory; --recursive copies it"));
-        }
-        if depth >= DEPTH_MAX {
-            return Err(host(source, "lies too deep"));
-        }
+    fn directory(&mut self, attributes: Attributes, to: &To<'_>) -> Result<(), Failure> {
         let new = NewInode { kind: Kind::Directory, attributes, xattrs: &[] };
-        let (volume, path) = (&self.image.volume, to.path.as_bytes());
-        let failed = |error: &Error| self.image.failure(path, error);
-        let made = volume.create(to.directory, to.name, &new).map_err(|error| failed(&error))?;
-        let mut names: Vec<OsString> = Vec::new();
-        for entry in fs::read_dir(source).map_err(|error| host(source, error))? {
-            names.push(entry.map_err(|error| host(source, error))?.file_name());
+        let made = self.image.volume.create(to.directory, to.name, &new);
+        let path = to.path.as_bytes();
+        let made = made.map_err(|error| self.image.failure(path, &error))?;
+        self.way.push((made, path.to_vec()));
+        Ok(())
+    }
+
+    fn take(&mut self, entry: &Entry<'_>, opened: &Opened, to: &To<'_>) -> Result<(), Failure> {
+        let source = entry.path.as_os_str();
+        let attributes = self.attributes(&entry.facts);
+        match opened {
+            Opened::File(file) => {
+                let mut data = file;
+                let contents = Contents { source, data: &mut data, size: entry.facts.size };
+                self.file(contents, attributes, to)
+            }
+            Opened::Directory(_) if !self.put.recursive => {
+                Err(host(source, "is a directory; --recursive copies it"))
+            }
+            Opened::Directory(_) => self.directory(attributes, to),
+            Opened::Link(target) => self.special(Kind::Symlink(target.as_bytes()), attributes, to),
+            Opened::Other if entry.facts.kind == HostKind::Fifo => self.special(Kind::Fifo, attributes, to),
+            Opened::Other => Err(host(source, "is neither a file, a directory nor a symbolic link")),
         }
-        names.sort();
-        for name in names {
-            let below = Path::new(source).join(&name);
-            let inside = crate::reading::joined(path, name.as_bytes());
-            let to = To { directory: made, name: name.as_bytes(), path: OsStr::from_bytes(&inside) };
-            self.one(below.as_os_str(), &to, depth + 1)?;
-        }
-        let times = attributes.times;
-        let done = volume.inode(made).set_times(Some(times.access), Some(times.modify));
-        done.map_err(|error| failed(&error))
+    }
+
+    fn attributes(&self, facts: &Facts) -> Attributes {
+        let permissions = u16::try_from(facts.mode).unwrap_or(0o644);
+        self.put.attributes(permissions, timestamp(facts.accessed), timestamp(facts.modified))
+    }
+}
+
+fn timestamp((seconds, nanoseconds): (i64, u32)) -> Timestamp {
+    Timestamp { seconds, nanoseconds }
+}
+
+impl Visitor for Copies<'_> {
+    type Failure = Failure;
+
+    fn failed(&self, path: &Path, error: io::Error) -> Failure {
+        host(path.as_os_str(), error)
+    }
+
+    fn visit(&mut self, entry: &Entry<'_>, opened: &Opened) -> Result<(), Failure> {
+        let Some((directory, above)) = self.way.last() else {
+            let to = self.to;
+            return self.take(entry, opened, to);
+        };
+        let (directory, name) = (*directory, entry.name.as_bytes());
+        let path = crate::reading::joined(above, name);
+        self.take(entry, opened, &To { directory, name, path: OsStr::from_bytes(&path) })
+    }
+
+    fn leave(&mut self, entry: &Entry<'_>) -> Result<(), Failure> {
+        let Some((made, path)) = self.way.pop() else { return Ok(()) };
+        let (access, modify) = (timestamp(entry.facts.accessed), timestamp(entry.facts.modified));
+        let done = self.image.volume.inode(made).set_times(Some(access), Some(modify));
+        done.map_err(|error| self.image.failure(&path, &error))
     }
 }
 

@@ -1,12 +1,14 @@
 //! The client's end: finds the server of a mount, sends a request, and waits for what becomes of it.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use platfs_host::Directory;
 use rustix::io::Errno;
 
 use super::protocol::{GRANT_LEN, Grant, Place, Reply, Request, TICKET, Verb, flag};
@@ -63,9 +65,18 @@ impl Found {
             let what = "the path has no name that can be changed";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        let above =
-            if above.is_empty() { PathBuf::from(".") } else { std::ffi::OsStr::from_bytes(above).into() };
+        let above = if above.is_empty() { PathBuf::from(".") } else { OsStr::from_bytes(above).into() };
         Ok(Found { directory: open(&above)?, name: name.to_vec(), shown: text.to_vec() })
+    }
+
+    /// A name in a directory that is open already; the path is for messages.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn below(directory: &Directory, name: &OsStr, shown: &Path) -> io::Result<Self> {
+        let directory = OwnedFd::from(directory.try_clone()?).into();
+        let (name, shown) = (name.as_bytes().to_vec(), shown.as_os_str().as_bytes().to_vec());
+        Ok(Found { directory, name, shown })
     }
 
     /// The directory.

@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 
 use platfs::device::FileDevice;
-use platfs_host::{Privacy, followed};
+use platfs_host::{Place, Privacy, followed};
 use platfs_image::disk::Disk;
 use platfs_image::{BuildError, Builder, Built};
 
@@ -33,13 +33,15 @@ impl Output {
         Ok(Output { new, _replacing: replacing })
     }
 
-    /// Begins a file of `size` bytes that shall get the name `target`.
+    /// Begins a file of `size` bytes that shall get a name: a free one, or with `force` that of another file,
+    /// which it replaces.
     ///
     /// # Errors
     /// If what has the name is an image in use, or no file can be created beside it.
-    pub fn begin(target: &Path, size: u64, privacy: Privacy) -> io::Result<Self> {
-        let replacing = replace(target)?;
-        let new = platfs_host::Output::in_place(target, size, privacy)?.over_others();
+    pub fn begin(place: &Place, size: u64, privacy: Privacy, force: bool) -> io::Result<Self> {
+        let replacing = replace(&place.path)?;
+        let new = platfs_host::Output::below(place.directory.try_clone()?, &place.name, size, privacy)?;
+        let new = if force { new.over_others() } else { new };
         Ok(Output { new, _replacing: replacing })
     }
 

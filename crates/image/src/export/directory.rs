@@ -9,19 +9,17 @@ use super::{Contents, ExportError, Item, Loss, Losses, Sink};
 use crate::archive::{Timestamp, Xattr};
 use ondisk::inode::FileType;
 use platfs::Metadata;
-use platfs_host::{Directory, Handle, Kind};
+use platfs_host::{Descent, Directory, Handle, Kind};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Directories kept open on the way down; those above are opened again when the walk comes back.
-const OPEN: usize = 128;
-
 /// Makes files of the host.
 pub(super) struct DirectorySink {
     base: Directory,
+    way: Descent,
     /// The name that the directory gets, for messages.
     place: PathBuf,
     levels: Vec<Level>,
@@ -31,20 +29,21 @@ pub(super) struct DirectorySink {
 
 /// A directory entered and not left.
 struct Level {
-    /// Empty for the base itself.
-    name: Vec<u8>,
     path: Vec<u8>,
-    open: Option<Directory>,
     metadata: Metadata,
     xattrs: Vec<Xattr>,
 }
 
 impl DirectorySink {
     /// Puts files into a new directory that becomes `place`. The exported directory itself becomes that one.
-    pub(super) fn new(base: Directory, place: &Path) -> Self {
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub(super) fn new(base: Directory, place: &Path) -> io::Result<Self> {
         let privileged = rustix::process::geteuid().is_root();
         let losses = Losses::default();
-        Self { base, place: place.to_owned(), levels: Vec::new(), privileged, losses }
+        let way = Descent::new(base.try_clone()?);
+        Ok(Self { base, way, place: place.to_owned(), levels: Vec::new(), privileged, losses })
     }
 
     /// What was lost.
@@ -52,34 +51,12 @@ impl DirectorySink {
         &self.losses
     }
 
-    /// The open directory at `depth`: opened again, from the nearest above that is open, where it was closed.
-    fn directory(&mut self, depth: usize) -> io::Result<&Directory> {
-        let mut from = depth;
-        while from > 0 && self.levels.get(from - 1).is_some_and(|level| level.open.is_none()) {
-            from -= 1;
-        }
-        for at in from..depth {
-            let name = self.levels.get(at).map(|level| level.name.clone()).unwrap_or_default();
-            let opened = match name.is_empty() {
-                true => self.base.try_clone()?,
-                false => self.opened(at).enter(OsStr::from_bytes(&name))?,
-            };
-            if let Some(level) = self.levels.get_mut(at) {
-                level.open = Some(opened);
-            }
-        }
-        Ok(self.opened(depth))
-    }
-
-    /// The directory at `depth`, which [`Self::directory`] has opened. The base stands above all.
-    fn opened(&self, depth: usize) -> &Directory {
-        let level = depth.checked_sub(1).and_then(|at| self.levels.get(at));
-        level.and_then(|level| level.open.as_ref()).unwrap_or(&self.base)
-    }
-
-    fn here(&mut self) -> io::Result<Directory> {
-        let depth = self.levels.len();
-        self.directory(depth)?.try_clone()
+    fn here(&mut self, path: &[u8]) -> Result<&Directory, ExportError> {
+        let place = &self.place;
+        self.way.here().map_err(|error| {
+            let path = place.join(OsStr::from_bytes(path));
+            ExportError::Host { action: "enter the directory of", path, error }
+        })
     }
 
     fn failed(&self, action: &'static str, path: &[u8], error: io::Error) -> ExportError {
@@ -87,8 +64,7 @@ impl DirectorySink {
     }
 
     fn regular(&mut self, item: &Item<'_>, data: &mut Contents<'_>) -> Result<(), ExportError> {
-        let here = self.here().map_err(|error| self.failed("enter the directory of", item.path, error))?;
-        let made = here.create(OsStr::from_bytes(item.name), 0o600);
+        let made = self.here(item.path)?.create(OsStr::from_bytes(item.name), 0o600);
         let file = made.map_err(|error| self.failed("make", item.path, error))?;
         let place = self.place.join(OsStr::from_bytes(item.path));
         let wrote = |error| ExportError::Host { action: "write", path: place.clone(), error };
@@ -137,20 +113,6 @@ impl DirectorySink {
         u32::from(metadata.permissions) & mask
     }
 
-    /// Makes a symbolic link, device, fifo or socket.
-    fn make(&self, here: &Directory, item: &Item<'_>) -> io::Result<()> {
-        let name = OsStr::from_bytes(item.name);
-        let kind = match item.metadata.file_type {
-            FileType::Symlink => return here.symlink(&item.target, name),
-            FileType::CharDevice => Kind::CharDevice,
-            FileType::BlockDevice => Kind::BlockDevice,
-            FileType::Socket => Kind::Socket,
-            FileType::Fifo | FileType::Regular | FileType::Directory => Kind::Fifo,
-        };
-        let device = item.device();
-        here.make_node(name, kind, (device.major, device.minor))
-    }
-
     /// The open directory of a path that counts from the base, and the last name.
     fn above<'p>(&self, path: &'p [u8]) -> io::Result<(Directory, &'p OsStr)> {
         let (above, last) = match path.iter().rposition(|byte| *byte == b'/') {
@@ -165,29 +127,23 @@ impl Sink for DirectorySink {
     fn enter(&mut self, item: &Item<'_>) -> Result<(), ExportError> {
         let is_base = self.levels.is_empty() && item.path.is_empty();
         if !is_base {
-            let here =
-                self.here().map_err(|error| self.failed("enter the directory of", item.path, error))?;
-            let made = here.make_directory(OsStr::from_bytes(item.name));
+            let made = self.way.make(OsStr::from_bytes(item.name));
             made.map_err(|error| self.failed("make", item.path, error))?;
         }
         self.levels.push(Level {
-            name: if is_base { Vec::new() } else { item.name.to_vec() },
             path: item.path.to_vec(),
-            open: None,
             metadata: item.metadata.clone(),
             xattrs: item.xattrs.clone(),
         });
-        if let Some(above) = self.levels.len().checked_sub(OPEN).and_then(|at| self.levels.get_mut(at)) {
-            above.open = None;
-        }
         Ok(())
     }
 
     fn leave(&mut self) -> Result<(), ExportError> {
-        let here = self.here();
         let Some(level) = self.levels.pop() else { return Ok(()) };
-        let here = here.map_err(|error| self.failed("enter", &level.path, error))?;
-        let handle = Handle::of(&here).map_err(|error| self.failed("enter", &level.path, error))?;
+        let handle = self.way.here().and_then(Handle::of);
+        let handle = handle.map_err(|error| self.failed("enter", &level.path, error))?;
+        // Above the base there is nothing to go to.
+        self.way.leave();
         self.dress(&handle, &level.path, (&level.metadata, &level.xattrs))
     }
 
@@ -195,9 +151,9 @@ impl Sink for DirectorySink {
         if item.metadata.file_type == FileType::Regular {
             return self.regular(item, data);
         }
-        let here = self.here().map_err(|error| self.failed("enter the directory of", item.path, error))?;
         let is_device = matches!(item.metadata.file_type, FileType::CharDevice | FileType::BlockDevice);
-        match self.make(&here, item) {
+        let here = self.here(item.path)?;
+        match make(here, item) {
             Ok(()) => {
                 let handle = here.handle(OsStr::from_bytes(item.name));
                 let handle = handle.map_err(|error| self.failed("open", item.path, error))?;
@@ -212,10 +168,9 @@ impl Sink for DirectorySink {
     }
 
     fn link(&mut self, item: &Item<'_>, first: &[u8]) -> Result<(), ExportError> {
-        let linked = self.here().and_then(|here| {
-            let (above, last) = self.above(first)?;
-            above.link(last, &here, OsStr::from_bytes(item.name))
-        });
+        let linked = self
+            .above(first)
+            .and_then(|(above, last)| above.link(last, self.way.here()?, OsStr::from_bytes(item.name)));
         match linked {
             // The first name was a device that could not be made.
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.privileged => {
@@ -229,6 +184,20 @@ impl Sink for DirectorySink {
     fn lose(&mut self, loss: Loss, path: &[u8]) {
         self.losses.note(loss, path);
     }
+}
+
+/// Makes a symbolic link, device, fifo or socket.
+fn make(here: &Directory, item: &Item<'_>) -> io::Result<()> {
+    let name = OsStr::from_bytes(item.name);
+    let kind = match item.metadata.file_type {
+        FileType::Symlink => return here.symlink(&item.target, name),
+        FileType::CharDevice => Kind::CharDevice,
+        FileType::BlockDevice => Kind::BlockDevice,
+        FileType::Socket => Kind::Socket,
+        FileType::Fifo | FileType::Regular | FileType::Directory => Kind::Fifo,
+    };
+    let device = item.device();
+    here.make_node(name, kind, (device.major, device.minor))
 }
 
 fn times(metadata: &Metadata) -> platfs_host::Times {

@@ -5,7 +5,7 @@ use super::difference::{Difference, Tell};
 use super::directory::DirectorySink;
 use super::{Contents, ExportError, Item, Loss, Losses, Sink, export};
 use crate::archive::WriteError;
-use crate::output::{NewDirectory, Output, Privacy};
+use crate::output::{NewDirectory, Output, Place, Privacy};
 use crate::watch::Watch;
 use ondisk::units::InodeNumber;
 use platfs::{Metadata, Volume};
@@ -209,9 +209,19 @@ impl<'v> Exporter<'v> {
     pub fn to_directory(&self, path: impl AsRef<Path>) -> Result<Losses, ExportError> {
         let path = path.as_ref();
         let failed = |error: io::Error| ExportError::Output { path: path.to_owned(), error };
-        let new = NewDirectory::new(path).map_err(failed)?;
+        self.to_place(&Place::of(path).map_err(failed)?)
+    }
+
+    /// Makes a directory in an open one, as [`Exporter::to_directory`] does.
+    ///
+    /// # Errors
+    /// Any [`ExportError`]; then no directory is left.
+    pub fn to_place(&self, place: &Place) -> Result<Losses, ExportError> {
+        let failed = |error: io::Error| ExportError::Output { path: place.path.clone(), error };
+        let above = place.directory.try_clone().map_err(failed)?;
+        let new = NewDirectory::below(above, &place.name).map_err(failed)?;
         let base = new.directory().try_clone().map_err(failed)?;
-        let mut sink = DirectorySink::new(base, path);
+        let mut sink = DirectorySink::new(base, &place.path).map_err(failed)?;
         self.to_sink(&mut sink)?;
         let losses = sink.losses().clone();
         new.finish().map_err(failed)?;

@@ -1,10 +1,11 @@
 //! Recovered files in a directory: whole, or not at all, and never outside of it.
 //!
-//! The directory is empty at the beginning, and symbolic links are made when all else is there: no path can lead
-//! through one.
+//! The directory is empty at the beginning, and stays open: every name below it is reached from there, component by
+//! component, and through no link. Symbolic links are made when all else is there. Nobody knows who was allowed to
+//! enter the directories of removed files: only the caller may enter those that are made here.
 
-use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Permissions};
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -14,6 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ondisk::inode::{FileType, TimeField};
 use platfs_forensics::Ground;
 use platfs_forensics::removed::Removed;
+use platfs_host::{Directory, Kind, Output, Place, Privacy};
 
 use crate::console::Failure;
 use crate::text::Shown;
@@ -22,12 +24,11 @@ use crate::text::Shown;
 const STEP: u64 = 1 << 20;
 /// Longest name that hosts take.
 const NAME_MAX: usize = 255;
-/// Names of files that are not whole yet.
-const UNFINISHED: &str = ".plat-undelete-unfinished";
-
 /// The directory that files are recovered into.
 pub(super) struct Target<'g> {
-    root: PathBuf,
+    root: Directory,
+    /// Its path, for messages.
+    shown: PathBuf,
     ground: &'g Ground,
     /// Links that wait until all files are there: where they stand, and what they lead to.
     links: Vec<(PathBuf, Vec<u8>)>,
@@ -39,91 +40,80 @@ fn about(path: &Path, error: impl std::fmt::Display) -> Failure {
 
 impl<'g> Target<'g> {
     /// Makes the directory, or takes an empty one.
-    pub(super) fn new(root: &Path, ground: &'g Ground) -> Result<Self, Failure> {
-        match fs::create_dir(root) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let mut entries = fs::read_dir(root).map_err(|error| about(root, error))?;
-                if entries.next().is_some() {
-                    return Err(about(root, "is not empty"));
-                }
-            }
-            done => done.map_err(|error| about(root, error))?,
+    pub(super) fn new(shown: &Path, ground: &'g Ground) -> Result<Self, Failure> {
+        let root = match Place::through(shown) {
+            Ok(Place { directory, name, .. }) => entered(&directory, &name),
+            // A path that ends in no name, as `.` or `/`.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Directory::open(shown),
+            Err(error) => Err(error),
+        };
+        let root = root.map_err(|error| about(shown, error))?;
+        let first = root.entries().map_err(|error| about(shown, error))?.next();
+        match first {
+            None => Ok(Target { root, shown: shown.to_owned(), ground, links: Vec::new() }),
+            Some(_) => Err(about(shown, "is not empty")),
         }
-        Ok(Target { root: root.to_owned(), ground, links: Vec::new() })
     }
 
     /// Recovers a file, and says where below the directory it is.
     pub(super) fn recover(&mut self, one: &Removed) -> Result<Vec<u8>, Failure> {
         let unnamed = vec![format!("inode-{}", one.inode.number()).into_bytes()];
         let paths = if one.paths.is_empty() { &unnamed } else { &one.paths };
-        let mut first: Option<PathBuf> = None;
+        let mut first: Option<Place> = None;
         for path in paths {
-            let place = self.place(path, one).map_err(|error| about(&self.root, error))?;
+            let place = self.place(path, one).map_err(|error| about(&self.shown, error))?;
             let done = match &first {
-                Some(first) => fs::hard_link(self.root.join(first), self.root.join(&place)),
-                None => self.make(&self.root.join(&place), one),
+                Some(first) => first.directory.link(&first.name, &place.directory, &place.name),
+                None => self.make(&place, one),
             };
-            done.map_err(|error| about(&self.root.join(&place), error))?;
+            done.map_err(|error| about(&self.shown.join(&place.path), error))?;
             if one.inode.file_type() == Some(FileType::Symlink) {
-                self.links.push((self.root.join(&place), self.contents(one)?));
-                return Ok(place.into_os_string().as_bytes().to_vec());
+                self.links.push((place.path.clone(), self.contents(one)?));
+                return Ok(place.path.into_os_string().as_bytes().to_vec());
             }
             first.get_or_insert(place);
         }
-        Ok(first.unwrap_or_default().into_os_string().as_bytes().to_vec())
+        let path = first.map(|place| place.path).unwrap_or_default();
+        Ok(path.into_os_string().as_bytes().to_vec())
     }
 
     /// Makes the directories above a name, and chooses a name that is free.
-    fn place(&self, path: &[u8], one: &Removed) -> io::Result<PathBuf> {
+    fn place(&self, path: &[u8], one: &Removed) -> io::Result<Place> {
         let mut parts: Vec<Vec<u8>> = path.split(|byte| *byte == b'/').map(harmless).collect();
         let name = parts.pop().unwrap_or_default();
-        let mut place = PathBuf::new();
+        let (mut directory, mut path) = (self.root.try_clone()?, PathBuf::new());
         for part in &parts {
-            place.push(OsStr::from_bytes(part));
-            let full = self.root.join(&place);
-            match fs::create_dir(&full) {
+            let part = OsStr::from_bytes(part);
+            directory = match directory.make_directory(part) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    if !fs::symlink_metadata(&full)?.is_dir() {
+                    if directory.look(part)?.kind == Kind::Directory {
+                        directory.enter(part)?
+                    } else {
                         // A file has the name of a directory: what is below goes beside it.
-                        place = PathBuf::from(format!("inode-{}", one.inode.number()));
-                        fs::create_dir_all(self.root.join(&place))?;
+                        path = PathBuf::new();
+                        let beside = OsString::from(format!("inode-{}", one.inode.number()));
+                        path.push(&beside);
+                        directory = entered(&self.root, &beside)?;
+                        continue;
                     }
                 }
-                done => done?,
-            }
+                made => made?,
+            };
+            path.push(part);
         }
-        for attempt in 0..1_000 {
-            let mut free = name.clone();
-            if attempt > 0 {
-                free.truncate(NAME_MAX - 30);
-                free.extend(format!("~{}~{attempt}", one.inode.number()).into_bytes());
-            }
-            let whole = place.join(OsStr::from_bytes(&free));
-            match fs::symlink_metadata(self.root.join(&whole)) {
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(whole),
-                Err(error) => return Err(error),
-                Ok(_) => {}
-            }
-        }
-        Err(io::Error::new(ErrorKind::AlreadyExists, "too many files of one name"))
+        let name = free(&directory, &name, one)?;
+        path.push(&name);
+        Ok(Place { directory, name, path })
     }
 
-    /// Makes a file whole under another name first. Of a link only the name is taken.
-    fn make(&self, place: &Path, one: &Removed) -> io::Result<()> {
+    /// Makes a file whole before it has its name. Of a link only the name is taken.
+    fn make(&self, place: &Place, one: &Removed) -> io::Result<()> {
         if one.inode.file_type() == Some(FileType::Symlink) {
-            return File::create_new(place).map(|_| ());
+            return place.directory.create(&place.name, 0o600).map(|_| ());
         }
-        let unfinished = self.root.join(UNFINISHED);
-        let made = self.write(&unfinished, one).and_then(|()| fs::rename(&unfinished, place));
-        if made.is_err() {
-            // What is left of it would look like a file; the failure itself is what counts.
-            let _ = fs::remove_file(&unfinished);
-        }
-        made
-    }
-
-    fn write(&self, place: &Path, one: &Removed) -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create_new(true).open(place)?;
+        let above = place.directory.try_clone()?;
+        let output = Output::below(above, &place.name, one.inode.size(), Privacy::Private)?;
+        let mut file = output.file()?;
         self.fill(&mut file, one)?;
         file.set_len(one.inode.size())?;
         file.set_permissions(Permissions::from_mode(u32::from(one.inode.mode() & 0o777)))?;
@@ -131,7 +121,8 @@ impl<'g> Target<'g> {
             let seconds = u64::try_from(time.seconds).ok()?;
             Some(UNIX_EPOCH + Duration::new(seconds, time.nanoseconds))
         });
-        file.set_modified(modified.unwrap_or_else(SystemTime::now))
+        file.set_modified(modified.unwrap_or_else(SystemTime::now))?;
+        output.finish()
     }
 
     fn fill(&self, file: &mut File, one: &Removed) -> io::Result<()> {
@@ -164,7 +155,7 @@ impl<'g> Target<'g> {
         let size = usize::try_from(one.inode.size().min(4096)).unwrap_or(0);
         let mut bytes = Vec::new();
         for run in &one.runs {
-            let block = self.ground.block(run.start).map_err(|error| about(&self.root, error))?;
+            let block = self.ground.block(run.start).map_err(|error| about(&self.shown, error))?;
             bytes.extend_from_slice(&block);
         }
         bytes.truncate(size);
@@ -174,19 +165,49 @@ impl<'g> Target<'g> {
     /// Puts the links in their places.
     pub(super) fn finish(self) -> Result<(), Failure> {
         for (place, target) in &self.links {
-            let made = fs::remove_file(place)
-                .and_then(|()| std::os::unix::fs::symlink(OsStr::from_bytes(target), place));
-            made.map_err(|error| about(place, error))?;
+            let made = link(&self.root, place, target);
+            made.map_err(|error| about(&self.shown.join(place), error))?;
         }
         Ok(())
     }
+}
+
+/// Makes a symbolic link in the place of the file that keeps its name.
+fn link(root: &Directory, place: &Path, target: &[u8]) -> io::Result<()> {
+    let name = place.file_name().unwrap_or_default();
+    let above = root.descend(place.parent().unwrap_or(Path::new("")))?;
+    above.remove_file(name)?;
+    above.symlink(target, name)
+}
+
+/// A directory that is made if it is not there.
+fn entered(above: &Directory, name: &OsStr) -> io::Result<Directory> {
+    match above.make_directory(name) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => above.enter(name),
+        made => made,
+    }
+}
+
+/// A name that is free in a directory.
+fn free(directory: &Directory, name: &[u8], one: &Removed) -> io::Result<OsString> {
+    for attempt in 0..1_000 {
+        let mut free = name.to_vec();
+        if attempt > 0 {
+            free.truncate(NAME_MAX - 30);
+            free.extend(format!("~{}~{attempt}", one.inode.number()).into_bytes());
+        }
+        if !directory.has(OsStr::from_bytes(&free))? {
+            return Ok(OsStr::from_bytes(&free).to_owned());
+        }
+    }
+    Err(io::Error::new(ErrorKind::AlreadyExists, "too many files of one name"))
 }
 
 /// A name that stays in its directory.
 fn harmless(name: &[u8]) -> Vec<u8> {
     let mut name: Vec<u8> =
         name.iter().map(|byte| if matches!(byte, b'/' | 0) { b'_' } else { *byte }).take(NAME_MAX).collect();
-    if matches!(&name[..], b"" | b"." | b"..") || name.starts_with(UNFINISHED.as_bytes()) {
+    if matches!(&name[..], b"" | b"." | b"..") {
         name.insert(0, b'_');
         name.truncate(NAME_MAX);
     }

@@ -1,0 +1,149 @@
+//! Files out of a mount, by the kernel, each whole or not at all: what `plat get` does there.
+//!
+//! A path in the mount means what it means in the image: its links stay below the directory that was named. What is
+//! below it, and the copy, are reached by open directories only.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use platfs_host::{
+    Descent, Directory, Entry, Facts, Handle, Kind, NewDirectory, Opened, Place, Privacy, Times, Visitor,
+    inside, walk,
+};
+
+use super::get::{outside, place};
+use super::live;
+use crate::console::{Console, Failure};
+use crate::door::output::Output;
+
+/// How to get.
+#[derive(Clone, Copy)]
+pub(super) struct How {
+    pub(super) recursive: bool,
+    pub(super) force: bool,
+}
+
+/// Copies a file of a mount, or a directory with all that is in it, to a name of the host.
+pub(super) fn get(
+    console: &mut Console<'_>,
+    (directory, source): (&OsStr, &OsStr),
+    out: &Path,
+    how: How,
+) -> Result<(), Failure> {
+    let shown = live::below(directory, source);
+    let failed = |error: io::Error| outside(&shown, error);
+    let mount = Directory::open(directory).map_err(failed)?;
+    let found = inside(&mount, Path::new(source)).map_err(failed)?;
+    if matches!(found.1, Opened::Directory(_)) && !how.recursive {
+        return Err(outside(&shown, "is a directory; --recursive copies it"));
+    }
+    let place = place(source, out)?;
+    let target = &place.path;
+    if place.is_taken() && (!how.force || found.0.kind == Kind::Directory) {
+        let what = match found.0.kind {
+            Kind::Directory => "exists; directories are not replaced",
+            _ => "exists; --force replaces it",
+        };
+        return Err(outside(target, what));
+    }
+    match &found.1 {
+        Opened::File(file) => file_to(file, &found.0, (&place, how.force)),
+        Opened::Directory(_) => {
+            let there = |error: io::Error| outside(target, error);
+            let new = place
+                .directory
+                .try_clone()
+                .and_then(|above| NewDirectory::below(above, &place.name))
+                .map_err(there)?;
+            let way = Descent::new(new.directory().try_clone().map_err(there)?);
+            walk(&shown, found, &mut Copies { console, way, target })?;
+            new.finish().map_err(there)
+        }
+        Opened::Link(_) | Opened::Other => Err(outside(&shown, NO_COPY)),
+    }
+}
+
+const NO_COPY: &str = "is neither a file, a directory nor a symbolic link";
+
+/// A file beside its place, moved there when it is whole.
+fn file_to(from: &std::fs::File, facts: &Facts, (place, force): (&Place, bool)) -> Result<(), Failure> {
+    let copy = || {
+        let output = Output::begin(place, 0, Privacy::Private, force)?;
+        let fresh = output.file()?;
+        platfs_host::copy(from, &fresh, facts.size)?;
+        dress(&Handle::of(&fresh)?, facts)?;
+        output.finish()
+    };
+    copy().map_err(|error: io::Error| outside(&place.path, error))
+}
+
+/// Gives a copy its permissions and times. Set-id and sticky bits have no meaning for another owner.
+fn dress(copy: &Handle, facts: &Facts) -> io::Result<()> {
+    if facts.kind != Kind::Symlink {
+        copy.set_mode(facts.mode & 0o777)?;
+    }
+    copy.set_times(&Times { accessed: facts.accessed, modified: facts.modified })
+}
+
+/// Makes copies below a new directory.
+struct Copies<'a, 'c> {
+    console: &'a mut Console<'c>,
+    way: Descent,
+    /// The name that the directory gets, for messages.
+    target: &'a Path,
+}
+
+impl Copies<'_, '_> {
+    fn make(&mut self, entry: &Entry<'_>, opened: &Opened) -> io::Result<()> {
+        let (name, facts) = (entry.name, &entry.facts);
+        match opened {
+            // The one that was named is there.
+            Opened::Directory(_) if entry.depth == 0 => Ok(()),
+            Opened::Directory(_) => self.way.make(name),
+            Opened::File(from) => {
+                let fresh = self.way.here()?.create(name, 0o600)?;
+                platfs_host::copy(from, &fresh, facts.size)?;
+                dress(&Handle::of(&fresh)?, facts)
+            }
+            Opened::Link(target) => {
+                let here = self.way.here()?;
+                here.symlink(target.as_bytes(), name)?;
+                dress(&here.handle(name)?, facts)
+            }
+            Opened::Other => {
+                let here = self.way.here()?;
+                here.make_node(name, facts.kind, facts.device)?;
+                dress(&here.handle(name)?, facts)
+            }
+        }
+    }
+}
+
+impl Visitor for Copies<'_, '_> {
+    type Failure = Failure;
+
+    fn failed(&self, path: &Path, error: io::Error) -> Failure {
+        outside(path, error)
+    }
+
+    fn visit(&mut self, entry: &Entry<'_>, opened: &Opened) -> Result<(), Failure> {
+        match self.make(entry, opened) {
+            // A device is the administrator's to make.
+            Err(error)
+                if matches!(opened, Opened::Other) && error.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                self.console.warn(format!("{}: left out: {error}", entry.path.display()));
+                Ok(())
+            }
+            made => made.map_err(|error| outside(self.target, format!("{}: {error}", entry.path.display()))),
+        }
+    }
+
+    fn leave(&mut self, entry: &Entry<'_>) -> Result<(), Failure> {
+        let made = self.way.here().and_then(|here| dress(&Handle::of(here)?, &entry.facts));
+        self.way.leave();
+        made.map_err(|error| outside(self.target, error))
+    }
+}

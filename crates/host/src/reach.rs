@@ -1,0 +1,118 @@
+//! Opening what a path of the user leads to: as a file, a directory, the text of a link, or not at all.
+//!
+//! A path of the host leads through links as for any command. One inside a mount means what it means in the image: its
+//! links stay below the mounted directory ([`inside`]). What is opened is looked at before, since opening a device can
+//! have an effect and opening a pipe can wait; and after, since names change.
+
+use crate::directory::Directory;
+use crate::facts::{Facts, Kind};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Contents of an entry.
+#[derive(Debug)]
+pub enum Opened {
+    /// A regular file, open for reading.
+    File(File),
+    /// A directory.
+    Directory(Directory),
+    /// Target of a symbolic link.
+    Link(OsString),
+    /// A device, pipe or socket, which is not opened.
+    Other,
+}
+
+/// A path as its directory and its last name; none if it ends in no name but a way on (`/`, `.`, `..`).
+#[must_use]
+pub fn split(path: &Path) -> Option<(&Path, &OsStr)> {
+    let bytes = path.as_os_str().as_bytes();
+    let at = bytes.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    let (above, name) = bytes.split_at(at);
+    let above = if above.is_empty() { b"." } else { above };
+    let is_name = !matches!(name, b"" | b"." | b"..");
+    is_name.then(|| (Path::new(OsStr::from_bytes(above)), OsStr::from_bytes(name)))
+}
+
+/// Opens what the user named: a link at the end of the path is an entry of its own, as for `cp -P`.
+///
+/// # Errors
+/// There is nothing; the system's.
+pub fn named(path: &Path) -> io::Result<(Facts, Opened)> {
+    match split(path) {
+        Some((above, name)) => entry_of(&Directory::open(above)?, name),
+        None => target_of(path),
+    }
+}
+
+/// Opens what the user named, through links at the end of the path, too.
+///
+/// # Errors
+/// As [`named`].
+pub fn target_of(path: &Path) -> io::Result<(Facts, Opened)> {
+    let facts = Facts::from_stat(&rustix::fs::stat(path)?);
+    opened(facts, |flags| rustix::fs::open(path, flags, Mode::empty()))
+}
+
+/// Opens what a path means where `root` is the root directory: no link leads out of it, as in an image.
+///
+/// # Errors
+/// As [`named`]. Where the system can't resolve such paths, a link on the way is an error.
+pub fn inside(root: &Directory, path: &Path) -> io::Result<(Facts, Opened)> {
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let open = |flags| rustix::fs::openat2(root, path, flags, Mode::empty(), resolve);
+    match open(OFlags::PATH | OFlags::CLOEXEC) {
+        // Linux before 5.6, and sandboxes that don't know the call.
+        Err(Errno::NOSYS | Errno::PERM) => without_links(root, path),
+        found => opened(Facts::from_stat(&rustix::fs::fstat(found?)?), open),
+    }
+}
+
+fn without_links(root: &Directory, path: &Path) -> io::Result<(Facts, Opened)> {
+    let path = path.strip_prefix("/").unwrap_or(path);
+    match (path.parent(), path.file_name()) {
+        (Some(above), Some(name)) => entry_of(&root.descend(above)?, name),
+        _ => {
+            let directory = root.descend(path)?;
+            Ok((directory.facts()?, Opened::Directory(directory)))
+        }
+    }
+}
+
+/// Opens what was looked at, if it is to be opened, and takes care that it is of that kind still.
+fn opened(facts: Facts, open: impl Fn(OFlags) -> Result<OwnedFd, Errno>) -> io::Result<(Facts, Opened)> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let descriptor = match facts.kind {
+        Kind::Directory => open(flags | OFlags::DIRECTORY)?,
+        Kind::File => open(flags)?,
+        _ => return Ok((facts, Opened::Other)),
+    };
+    let now = Facts::from_stat(&rustix::fs::fstat(&descriptor)?);
+    match now.kind {
+        Kind::Directory => Ok((now, Opened::Directory(Directory::from(descriptor)))),
+        Kind::File => Ok((now, Opened::File(descriptor.into()))),
+        _ => Err(io::Error::other("was replaced while it was opened")),
+    }
+}
+
+/// Opens an entry of a directory.
+pub(crate) fn entry_of(above: &Directory, name: &OsStr) -> io::Result<(Facts, Opened)> {
+    let facts = above.look(name)?;
+    match facts.kind {
+        Kind::Directory => {
+            let directory = above.enter(name)?;
+            Ok((directory.facts()?, Opened::Directory(directory)))
+        }
+        Kind::File => {
+            let (file, facts) = above.open_file(name)?;
+            Ok((facts, Opened::File(file)))
+        }
+        Kind::Symlink => Ok((facts, Opened::Link(above.read_link(name)?))),
+        _ => Ok((facts, Opened::Other)),
+    }
+}
