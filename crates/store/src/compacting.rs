@@ -12,7 +12,7 @@ use platfs_device::Device;
 use crate::error::Result;
 use crate::format::map::{LEAF_SPAN, Target, leaves};
 use crate::store::Store;
-use crate::survey::{marked, volumes};
+use crate::survey::{marked_now, volumes};
 use crate::view::Run;
 use crate::volume::{LEAST, SMALL, Volume};
 
@@ -96,7 +96,7 @@ fn each_of_log(volume: &Volume, each: &mut dyn FnMut(Target, u64, u64) -> Result
 fn held_by_others(store: &Arc<Store>, name: &str) -> Result<BTreeSet<Target>> {
     let mut others = volumes(store, false)?;
     others.retain(|manifest| manifest.name != name);
-    Ok(marked(store, &others)?.targets.into_values().map(|(target, _)| target).collect())
+    Ok(marked_now(store, &others)?.targets.into_values().map(|(target, _)| target).collect())
 }
 
 fn rewrite(volume: &Volume, start: u64, len: u64) -> Result<()> {

@@ -11,6 +11,7 @@ use crate::format::{Hash, VolumeId, unhex};
 use crate::keys::{Kind, Named, key_of, key_of_log};
 use crate::known::known;
 use crate::objects::Listed;
+use crate::renewal::is_same;
 use crate::replay::replay;
 use crate::store::Store;
 use crate::together::together;
@@ -19,6 +20,8 @@ use crate::view::{Base, Reader, View};
 /// Volumes that are looked at side by side, and leaves of each: no more than a process remembers.
 pub(crate) const REQUESTS: usize = 16;
 const LEAVES: usize = 8;
+/// How often a volume may be written while it is looked at.
+const TRIES: usize = 16;
 
 /// The manifests of a store, those of removed volumes as well if asked for.
 ///
@@ -81,6 +84,37 @@ pub(crate) fn marked(store: &Arc<Store>, manifests: &[Manifest]) -> Result<Marke
     let mut all = Marked::default();
     together(manifests, store.at_once(REQUESTS), mark)?.into_iter().for_each(|own| all.add(own));
     Ok(all)
+}
+
+/// What volumes refer to, for one that removes nothing: each as it is when that is read.
+pub(crate) fn marked_now(store: &Arc<Store>, manifests: &[Manifest]) -> Result<Marked> {
+    let mark = |manifest: &Manifest, own: &mut Marked| mark_now(store, manifest, own);
+    let mut all = Marked::default();
+    together(manifests, store.at_once(REQUESTS), mark)?.into_iter().for_each(|own| all.add(own));
+    Ok(all)
+}
+
+/// Adds what a volume refers to. One that was written or removed meanwhile is looked at again: what it was before may be
+/// gone by now.
+fn mark_now(store: &Arc<Store>, manifest: &Manifest, all: &mut Marked) -> Result<()> {
+    let mut manifest = manifest.clone();
+    for _ in 0..TRIES {
+        let mut own = Marked::default();
+        let done = mark(store, &manifest, &mut own);
+        if done.is_ok() {
+            all.add(own);
+        }
+        if !matches!(done, Err(Error::Damaged { .. } | Error::Missing(_))) {
+            return done;
+        }
+        match store.manifest(&manifest.id) {
+            Ok((now, _)) if is_same(&now, &manifest) => return done,
+            Ok((now, _)) => manifest = now,
+            Err(Error::Missing(_)) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::Unavailable(format!("{}: is written faster than it is looked at", manifest.name)))
 }
 
 /// Adds what a volume refers to.
@@ -162,7 +196,7 @@ pub fn stats(store: &Arc<Store>) -> Result<Stats> {
         stats.volumes += 1;
         stats.volume_bytes = stats.volume_bytes.saturating_add(manifest.size);
     }
-    let marked = marked(store, &manifests)?;
+    let marked = marked_now(store, &manifests)?;
     for prefix in PREFIXES {
         store.objects().list(prefix, &mut |listed| {
             stats.objects += 1;
@@ -214,7 +248,7 @@ pub fn verify(store: &Arc<Store>, found: &mut dyn FnMut(Finding)) -> Result<u64>
     let manifests = volumes(store, false)?;
     let look = |manifest: &Manifest, (held, findings): &mut (Held, Vec<Finding>)| {
         let mut marked = Marked::default();
-        let done = mark(store, manifest, &mut marked);
+        let done = mark_now(store, manifest, &mut marked);
         noted(&manifest.name, done, "", findings)?;
         let with_name = |(key, (target, size))| (key, (target, size, manifest.name.clone()));
         held.extend(marked.targets.into_iter().map(with_name));

@@ -444,6 +444,7 @@ fn clean_ups_and_compactions_beside_writers_lose_nothing() {
             Stored::open(&direct(&url), name).unwrap().read_at(0, &mut bytes).unwrap();
             assert!(bytes == wanted, "round {round}: {name}");
         }
+        println!("round {round}: {cleaned} clean-ups removed {removed} objects");
     }
     println!("{cleaned} clean-ups removed {removed} objects");
     assert!(removed > 0);

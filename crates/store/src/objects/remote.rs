@@ -7,7 +7,7 @@
 //! | `words` | what a failure means and how it is said |
 //!
 //! Owns: the asynchronous runtime, which nobody else sees. Each request runs on a thread of the runtime, and is waited for
-//! as long as something of it moves. Excludes retries: those are `patient`'s, which knows what a second try means.
+//! as long as it moves, and not more slowly than any line does. Excludes retries: those are `patient`'s, which knows what a second try means.
 
 mod line;
 #[cfg(feature = "s3")]
@@ -31,13 +31,13 @@ use tokio::runtime::Runtime;
 
 use super::{Listed, Object, Objects, Version, checked};
 use crate::error::{Error, Result};
-use line::{Line, Watched};
+use line::{Line, Seen, Watched};
 use words::said;
 
 /// How long nothing of a request may move.
 const STILL: Duration = Duration::from_secs(30);
 /// Bytes in a second that a line carries at least. What is handed to the system is not seen to move: writes are given the
-/// time that all that are under way would take together.
+/// time that all that are under way would take together, and reads the time that their share of the line takes.
 const SLOWEST: u64 = 32 << 10;
 /// How often it is looked whether something moves.
 const LOOK: Duration = Duration::from_millis(500);
@@ -51,6 +51,33 @@ pub struct Remote {
     runtime: Runtime,
     /// Bytes of writes that are under way.
     leaving: AtomicU64,
+    /// Requests that are under way.
+    under_way: AtomicU64,
+    still: Duration,
+}
+
+/// How long a request goes on that shares its line with the most others.
+struct Share {
+    still: Duration,
+    /// The time that all writes take.
+    leaving: Duration,
+    most: u64,
+}
+
+impl Share {
+    /// Why a request is given up, if it is: nothing came for too long, or less than a line carries.
+    fn lost(&self, seen: &Seen) -> Option<String> {
+        let (still, all) = (seen.moved.elapsed(), seen.asked.elapsed());
+        let least = self.still + self.leaving;
+        if still >= least {
+            return Some(format!("nothing came for {} seconds", still.as_secs()));
+        }
+        let share =
+            Duration::from_millis(seen.bytes.saturating_mul(self.most).saturating_mul(1000) / SLOWEST);
+        let words =
+            || format!("the line is too slow: {} bytes came in {} seconds", seen.bytes, all.as_secs());
+        (all >= least + share).then(words)
+    }
 }
 
 /// The parts of `scheme://bucket/prefix`: scheme, bucket, and the prefix with a slash behind it.
@@ -71,13 +98,18 @@ impl Remote {
         let bad =
             || Error::Invalid(format!("{url}: the address of a store is s3://BUCKET/PREFIX, gs:// or az://"));
         let (scheme, bucket, prefix) = parts(url).ok_or_else(bad)?;
+        Self::over(built(scheme, bucket)?, prefix, STILL)
+    }
+
+    fn over(inner: Arc<dyn ObjectStore>, prefix: String, still: Duration) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("store")
             .enable_all()
             .build()
             .map_err(|why| Error::host("starting threads for the store", &why))?;
-        Ok(Remote { inner: built(scheme, bucket)?, prefix, runtime, leaving: AtomicU64::new(0) })
+        let (leaving, under_way) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Remote { inner, prefix, runtime, leaving, under_way, still })
     }
 
     fn path(&self, key: &str) -> Result<Path> {
@@ -85,8 +117,18 @@ impl Remote {
         Path::parse(full.trim_end_matches('/')).map_err(|why| Error::Invalid(why.to_string()))
     }
 
-    /// Has a thread of the runtime do something, and waits for it as long as something moves.
+    /// Has a thread of the runtime do something, and waits for it as long as it moves.
     fn wait<T: Send + 'static, W>(&self, key: &str, work: impl FnOnce(Watched) -> W) -> Result<T>
+    where
+        W: Future<Output = object_store::Result<T>> + Send + 'static,
+    {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        let done = self.waited(key, work);
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
+        done
+    }
+
+    fn waited<T: Send + 'static, W>(&self, key: &str, work: impl FnOnce(Watched) -> W) -> Result<T>
     where
         W: Future<Output = object_store::Result<T>> + Send + 'static,
     {
@@ -97,16 +139,16 @@ impl Remote {
             // Nobody waits any more: what was done is not known to have been.
             let _ = done.send(work.await);
         });
+        let mut share = Share { still: self.still, leaving: Duration::ZERO, most: 1 };
         loop {
-            match result.recv_timeout(LOOK) {
+            match result.recv_timeout(LOOK.min(self.still)) {
                 Ok(result) => return result.map_err(|error| said(key, &error, &watched.seen())),
                 Err(RecvTimeoutError::Timeout) => {
-                    let still = watched.seen().moved.elapsed();
-                    let leaving = Duration::from_secs(self.leaving.load(Ordering::Relaxed) / SLOWEST);
-                    if still >= STILL + leaving {
+                    share.leaving = Duration::from_secs(self.leaving.load(Ordering::Relaxed) / SLOWEST);
+                    share.most = share.most.max(self.under_way.load(Ordering::Relaxed));
+                    if let Some(why) = share.lost(&watched.seen()) {
                         task.abort();
-                        let seconds = still.as_secs();
-                        return Err(Error::Unavailable(format!("{key}: nothing came for {seconds} seconds")));
+                        return Err(Error::Unavailable(format!("{key}: {why}")));
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => {
@@ -172,7 +214,7 @@ async fn collected(
     let mut stream = answer.into_stream();
     while let Some(piece) = stream.next().await {
         let piece = piece?;
-        watched.moves();
+        watched.comes(piece.len());
         if bytes.len() as u64 + piece.len() as u64 > most {
             return Ok((None, version));
         }
@@ -256,5 +298,66 @@ impl Objects for Remote {
             Err(Error::Missing(_)) => Ok(()),
             done => done,
         }
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "s3")]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// A server that sends one answer of 200,000 bytes, in pieces with a pause behind each.
+    fn sending(piece: usize, pause: Duration) -> Remote {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            let _ = client.read(&mut [0; 4096]).unwrap();
+            let head = "HTTP/1.1 200 x\r\netag: \"x\"\r\nlast-modified: Fri, 02 Jan 2026 03:04:05 GMT\r\ncontent-length: \
+                        200000\r\n\r\n";
+            client.write_all(head.as_bytes()).unwrap();
+            // Whoever waits to the end of a line that trickles waits for half a minute.
+            let mut pieces = vec![7; 200_000];
+            for piece in pieces.chunks_mut(piece) {
+                std::thread::sleep(pause);
+                if client.write_all(piece).is_err() {
+                    return;
+                }
+            }
+        });
+        let builder =
+            object_store::aws::AmazonS3Builder::new().with_bucket_name("bucket").with_allow_http(true);
+        let builder = builder.with_endpoint(format!("http://{address}")).with_region("here");
+        let builder = builder.with_access_key_id("a").with_secret_access_key("b");
+        let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+        let inner = builder.with_http_connector(Line::new(None).unwrap()).with_retry(retry).build().unwrap();
+        Remote::over(Arc::new(inner), String::new(), Duration::from_secs(2)).unwrap()
+    }
+
+    #[test]
+    fn a_line_that_trickles_is_given_up_though_it_never_stands_still() {
+        let error = sending(700, Duration::from_millis(100)).get("chunk/x", 1 << 20).unwrap_err();
+        assert!(
+            matches!(&error, Error::Unavailable(why) if why.contains("chunk/x: the line is too slow")),
+            "{error}"
+        );
+        // All of an answer may take longer than nothing may move.
+        let object = sending(40_000, Duration::from_millis(700)).get("chunk/x", 1 << 20).unwrap();
+        assert_eq!(object.bytes, vec![7; 200_000]);
+    }
+
+    #[test]
+    fn a_request_has_its_share_of_the_line() {
+        let ago = |seconds| std::time::Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
+        let seen = |bytes, asked| Seen { bytes, asked: ago(asked), moved: ago(1), ..Watched::new().seen() };
+        let share = |most| Share { still: STILL, leaving: Duration::ZERO, most };
+        assert!(share(1).lost(&seen(SLOWEST, 29)).is_none() && share(1).lost(&seen(SLOWEST, 40)).is_some());
+        assert!(share(1).lost(&seen(20 * SLOWEST, 40)).is_none());
+        assert!(share(32).lost(&seen(SLOWEST, 40)).is_none() && share(32).lost(&seen(SLOWEST, 70)).is_some());
+        let writes = Share { leaving: Duration::from_secs(100), ..share(1) };
+        assert!(writes.lost(&seen(0, 120)).is_none() && writes.lost(&seen(0, 140)).is_some());
     }
 }

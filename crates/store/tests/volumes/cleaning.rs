@@ -298,6 +298,43 @@ fn what_returns_beside_a_clean_up_is_listed() {
     }
 }
 
+/// Compactions, counts and checks read other volumes, which their owners replace or remove meanwhile.
+#[test]
+fn what_is_replaced_while_it_is_looked_at_is_looked_at_again() {
+    let look: [fn(&Arc<Store>); 3] = [
+        |store| assert_eq!(platfs_store::compact(store, "one", "test", 20).unwrap().emptied, 0),
+        |store| assert_eq!(platfs_store::stats(store).unwrap().unused_objects, 0),
+        |store| {
+            let objects = verify(store, &mut |finding| panic!("{}: {}", finding.volume, finding.problem));
+            assert!(objects.unwrap() > 2);
+        },
+    ];
+    for (look, is_removed) in look.into_iter().flat_map(|look| [(look, false), (look, true)]) {
+        let objects = Arc::new(Memory::new());
+        for (name, seed) in [("one", 3), ("two", 4)] {
+            push(&over(&objects), &image(SIZE, seed), name, &Push::default()).unwrap();
+        }
+        let (map, _) = over(&objects).named("two").unwrap();
+        let (map, beside) = (platfs_store::key_of(platfs_store::Kind::Map, &map.map), Arc::clone(&objects));
+        let store = interrupted(
+            &objects,
+            move |what, key| what == "get" && key == map,
+            move || {
+                let force = Push { force: true, ..Push::default() };
+                match is_removed {
+                    true => platfs_store::remove(&over(&beside), "two").unwrap(),
+                    false => drop(push(&over(&beside), &image(SIZE, 5), "two", &force).unwrap()),
+                }
+                for _ in 0..2 {
+                    clean(&over(&beside), Duration::ZERO, false).unwrap();
+                    beside.pass(Duration::from_secs(2));
+                }
+            },
+        );
+        look(&store);
+    }
+}
+
 /// A store that leaves something out of what it says.
 fn lying(objects: &Arc<Memory>, about: &'static str) -> Arc<Store> {
     struct Lying(Arc<Memory>, &'static str);

@@ -1,8 +1,7 @@
 //! The line to a server: one client of HTTP for all its requests, and what is seen of each answer.
 //!
 //! Owns: that no redirect is followed (credentials and keys would go to another host), which certificates are believed,
-//! and that a request is given up only if nothing moves for a while, however long all of it takes. Excludes what an
-//! answer means, which is `words`'.
+//! and what is known of how fast an answer comes. Excludes what an answer means, which is `words`'.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,8 +24,12 @@ const METADATA_HOSTS: [&str; 3] = ["169.254.169.254", "169.254.170.2", "[fd00:ec
 /// What was seen of the answer to a request so far.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
+    /// When it was asked for.
+    pub(super) asked: Instant,
     /// When something moved last.
     pub(super) moved: Instant,
+    /// Bytes that came.
+    pub(super) bytes: u64,
     /// The status of the last answer.
     pub(super) status: Option<u16>,
     /// How long the server asks to be left alone.
@@ -51,7 +54,9 @@ tokio::task_local! {
 impl Watched {
     pub(super) fn new() -> Self {
         Watched(Arc::new(Mutex::new(Seen {
+            asked: Instant::now(),
             moved: Instant::now(),
+            bytes: 0,
             status: None,
             after: None,
             elsewhere: None,
@@ -64,9 +69,11 @@ impl Watched {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something moves.
-    pub(super) fn moves(&self) {
-        self.lock().moved = Instant::now();
+    /// Bytes come.
+    pub(super) fn comes(&self, bytes: usize) {
+        let mut seen = self.lock();
+        seen.moved = Instant::now();
+        seen.bytes = seen.bytes.saturating_add(bytes as u64);
     }
 
     pub(super) fn seen(&self) -> Seen {
@@ -80,7 +87,7 @@ impl Watched {
 
     fn asks(&self, is_metadata: bool) {
         let mut seen = self.lock();
-        *seen = Seen { moved: Instant::now(), is_metadata, ..Watched::new().seen() };
+        *seen = Seen { is_metadata, ..Watched::new().seen() };
     }
 
     fn answered(&self, answer: &HttpResponse) {
