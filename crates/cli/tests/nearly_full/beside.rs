@@ -179,7 +179,8 @@ fn round(seed: u64, seen: &mut Seen) {
     for _ in 0..150 {
         step(&mut random, &mut sides, seen, &what);
     }
-    let [mine, _] = sides;
+    let [mine, theirs] = sides;
+    drop(theirs);
     let accepted = mine.accepted;
     drop(mine.open);
     ours.unmount();
