@@ -72,8 +72,8 @@ impl Tree {
         if !lacks_space(&done) {
             return done;
         }
-        let volume = self.volume_now();
-        for look in 0.. {
+        let (volume, mut looks) = (self.volume_now(), 0);
+        loop {
             self.catch_up();
             // Before the work: what comes back meanwhile may have come too late for it.
             let uses = volume.uses();
@@ -83,14 +83,14 @@ impl Tree {
             if !lacks_space(&done) {
                 return done;
             }
-            if look >= self.removed.looks_for(&nameless) {
+            if looks >= self.removed.looks_for(&nameless) {
                 self.removed.stay(nameless);
                 return done;
             }
+            looks += 1;
             self.removed.looks.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(BETWEEN);
         }
-        done
     }
 }
 
