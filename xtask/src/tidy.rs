@@ -7,6 +7,7 @@ mod modules;
 mod packages;
 mod parameters;
 mod paths;
+mod rights;
 mod rungs;
 mod source;
 #[cfg(test)]
@@ -125,6 +126,7 @@ fn ladders(root: &Path, found: &mut Vec<String>) {
     for ladder in LADDERS {
         let units = units(root, ladder.path);
         ladder::check(ladder, &Modules::of(&units), found);
+        units.iter().for_each(|unit| rights::check(&unit.shown, &unit.code, found));
         let long = long_lists(&units);
         if long.len() > ladder.long_lists {
             found.push(format!(

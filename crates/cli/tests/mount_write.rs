@@ -110,6 +110,59 @@ fn blocks_kept_for_root_are_left_by_others() {
     assert_clean(&image);
 }
 
+/// A service of root's that has given up all capabilities, and an ordinary user: what Linux asks a capability for is
+/// asked for here too.
+#[test]
+fn root_without_capabilities_is_no_administrator() {
+    let test = "root_without_capabilities_is_no_administrator";
+    let tools = ["mke2fs", "e2fsck", "setpriv", "fstrim", "python3", "setfattr", "getfattr", "chown"];
+    if !have(test, &tools) || !tool::have_root(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = volume(&scratch, "-t ext4 -O quota", "32M");
+    let place = Path::new("/tmp").join(format!("plat-bare-{}", std::process::id()));
+    fs::create_dir(&place).unwrap();
+    support::succeed(support::plat(&["mount", "-o", "async,allow_other"]).arg(&image).arg(&place));
+    let script = r#"cd "$1"; plat=$2; bare='setpriv --bounding-set=-all --inh-caps=-all'
+        user='setpriv --reuid=65534 --regid=65534 --clear-groups'
+        refused() { if "$@" >/dev/null 2>&1 </dev/null; then echo "done: $*"; fi; }
+        mkdir -m 777 d; echo secret >d/f; chown 65534:65534 d/f; chmod 644 d/f
+        setfattr -n trusted.note -v hidden d/f
+        refused $bare "$plat" snapshot . /tmp/plat-bare-$$.img; rm -f /tmp/plat-bare-$$.img
+        refused $bare "$plat" tune -L bare .
+        refused $bare "$plat" resize . 48M
+        refused $bare "$plat" quota . -u 65534 --block-hard 1M
+        refused $bare fstrim .
+        for who in "$bare" "$user"; do
+            if $who getfattr -d -m - d/f 2>&1 | grep trusted; then echo "listed for: $who"; fi
+            if $who "$plat" export d - </dev/null 2>/dev/null | grep -a hidden; then echo "exported for: $who"; fi
+        done
+        "$plat" export d - </dev/null | grep -aq hidden || echo "left out for root"
+        for how in 'os.copy_file_range(f, f, 100, 0, 200)' 'os.posix_fallocate(f, 0, 9000)' "os.pwrite(f, b'x', 0)"; do
+            head -c 4096 /dev/zero >d/s; chown 65534:65534 d/s; chmod 6777 d/s
+            $bare python3 -c "import os; f = os.open('d/s', os.O_RDWR); $how"
+            test "$(stat -c %a d/s)" = 777 || echo "$how left $(stat -c %a d/s)"
+            chmod 6777 d/s; python3 -c "import os; f = os.open('d/s', os.O_RDWR); $how"
+            test "$(stat -c %a d/s)" = 6777 || echo "$how of root left $(stat -c %a d/s)"
+        done
+        fstrim .; "$plat" tune -L kept . </dev/null"#;
+    let mut shell = tool::command("sh");
+    shell.args(["-c", script, "sh"]).arg(&place).arg(env!("CARGO_BIN_EXE_plat"));
+    let said = shell.output().unwrap();
+    unmount_with(support::plat(&["umount"]).arg(&place));
+    fs::remove_dir(&place).unwrap();
+    let wrong = String::from_utf8_lossy(&said.stdout);
+    let wrong: Vec<&str> = wrong.lines().filter(|line| !line.contains("kept") && !line.is_empty()).collect();
+    assert!(
+        wrong.is_empty() && said.status.success(),
+        "{wrong:#?} {}",
+        String::from_utf8_lossy(&said.stderr)
+    );
+    assert_eq!(tool::dumpe2fs_field(&image, "Filesystem volume name").unwrap(), "kept");
+    assert_clean(&image);
+}
+
 /// What is written and not yet handed over by the kernel is data for programs that look for holes, as `cp` does.
 #[test]
 fn bytes_in_the_pages_of_the_kernel_are_no_hole() {

@@ -39,7 +39,9 @@ pub fn export(
         done.map_err(|halt| *locked(&halted) = Some(halt)).is_ok()
     };
     let out = BufWriter::with_capacity(BUFFER, Watched { job, out });
-    let done = Exporter::new(job.volume).from(from).beside_others().permit(&may).to_archive(out, packing);
+    let shows = |name: &[u8]| job.sees(name);
+    let exporter = Exporter::new(job.volume).from(from).beside_others().permit(&may).attributes(&shows);
+    let done = exporter.to_archive(out, packing);
     match (done, halted.into_inner().unwrap_or_else(PoisonError::into_inner)) {
         (_, Some(halt)) => Err(halt),
         (Ok(losses), None) => Ok(losses.lines().collect()),

@@ -60,6 +60,19 @@ impl Actor {
     fn has(&self, powers: Powers) -> bool {
         self.credentials.powers.contains(powers)
     }
+
+    /// Whether it may do what is about all of the volume, for which Linux asks these capabilities.
+    #[must_use]
+    pub fn keeps(&self, powers: Powers) -> bool {
+        self.has(powers) || is_owner_of_server(self.credentials.uid)
+    }
+}
+
+/// Whether a user runs this server with no more than a user's rights: that user might do all of it without the server.
+#[must_use]
+pub fn is_owner_of_server(user: u32) -> bool {
+    let own = rustix::thread::capabilities(None).map_or(0, |sets| sets.effective.bits());
+    user == rustix::process::geteuid().as_raw() && !Powers::from_bits(own).contains(Powers::SYS_ADMIN)
 }
 
 /// Which extended attributes there are to be seen.
@@ -232,6 +245,12 @@ impl<'j> Job<'j> {
         self.watcher.go_on(&done)
     }
 
+    /// On whose behalf it is done.
+    #[must_use]
+    pub fn actor(&self) -> &'j Actor {
+        self.actor
+    }
+
     fn who(&self) -> &'j Credentials {
         &self.actor.credentials
     }
@@ -344,6 +363,17 @@ impl<'j> Job<'j> {
         let (access, modify) = asked.times.unwrap_or((now, now));
         given.attributes.times = Times { access, modify, change: now, create: Some(now) };
         Ok(given)
+    }
+
+    /// Whether the actor sees an attribute of that name where it may see the file.
+    fn sees(&self, name: &[u8]) -> bool {
+        match name {
+            _ if !self.terms.any => false,
+            _ if name.starts_with(b"system.posix_acl_") => self.terms.lists,
+            _ if name.starts_with(b"user.") => self.terms.of_users,
+            _ if name.starts_with(b"trusted.") => self.actor.has(Powers::SYS_ADMIN),
+            _ => true,
+        }
     }
 
     /// The attributes that the actor may set on a file, of those that are asked for.

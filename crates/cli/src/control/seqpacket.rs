@@ -65,6 +65,13 @@ impl Socket {
         let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
     }
 
+    /// The program at the other end, as it was when it connected.
+    pub(super) fn caller(&self) -> io::Result<fuse::Caller> {
+        let peer = socket_peercred(&self.0)?;
+        let pid = u32::try_from(peer.pid.as_raw_nonzero().get()).unwrap_or_default();
+        Ok(fuse::Caller { uid: peer.uid.as_raw(), gid: peer.gid.as_raw(), pid })
+    }
+
     /// The user at the other end.
     pub(super) fn peer(&self) -> io::Result<u32> {
         Ok(socket_peercred(&self.0)?.uid.as_raw())

@@ -30,6 +30,9 @@ pub trait Served: Send + Sync {
     /// The device, where snapshots of it can be taken.
     fn keeping(&self) -> Option<Arc<Keeping>>;
 
+    /// Whether a program, at the other end of a socket, may do what is about all of the volume.
+    fn keeps(&self, peer: fuse::Caller) -> bool;
+
     /// Waits no longer for what does not answer.
     fn give_up(&self);
 

@@ -15,6 +15,7 @@ use fuse::Notifier;
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::device::Device;
+use platfs::rights::Powers;
 use platfs::{MapForm, Pin, Removed};
 use platfs_image::Packing;
 use platfs_image::source::Section;
@@ -202,7 +203,8 @@ fn serve(socket: &Socket, shared: &Shared) {
 /// Has a program wait for the end of the mount; by force, nothing is waited for any more but that.
 fn end(socket: &Socket, shared: &Shared, request: &Request) -> Result<(), String> {
     if request.flags & flag::FORCE != 0 {
-        must_be_owner(socket)?;
+        let peer = socket.caller().map_err(|error| error.to_string())?;
+        must_keep(shared.served.keeps(peer))?;
         shared.served.give_up();
     }
     shared.ending.wait(socket.copy().map_err(|error| error.to_string())?)
@@ -223,13 +225,15 @@ fn answer(
     if request.verb == Verb::Export {
         must_be_safe(socket, file.as_ref())?;
     }
-    if matches!(request.verb, Verb::Tune | Verb::Resize) {
-        must_be_owner(socket)?;
-    }
     let tickets = tickets(shared, socket, request, &files)?;
     let Some((first, _)) = tickets.first() else { return Err("a request without a place".into()) };
     if tickets.iter().any(|(ticket, _)| ticket.actor != first.actor) {
         return Err("tickets of different programs".into());
+    }
+    match request.verb {
+        Verb::Tune => must_keep(first.actor.keeps(Powers::SYS_ADMIN))?,
+        Verb::Resize => must_keep(first.actor.keeps(Powers::SYS_RESOURCE))?,
+        _ => {}
     }
     let served = &*shared.served;
     let watcher = Live { shared, socket, told: Mutex::new(Instant::now()) };
@@ -278,7 +282,8 @@ fn must_be_safe(socket: &Socket, file: Option<&OwnedFd>) -> Result<(), String> {
     }
 }
 
-/// Takes a snapshot. It shows everything, so that only the owner of the mount may have one.
+/// Takes a snapshot. It shows everything, so that only the owner of the mount may have one: where that is root, as an
+/// administrator.
 fn taken(
     job: &Job<'_>,
     shared: &Shared,
@@ -286,7 +291,8 @@ fn taken(
     file: Option<OwnedFd>,
 ) -> Result<Vec<String>, Halt> {
     let refused = |what: &str| Halt::Stream(what.to_owned());
-    if socket.peer()? != rustix::process::geteuid().as_raw() {
+    let is_owner = socket.peer()? == rustix::process::geteuid().as_raw();
+    if !is_owner || !job.actor().keeps(Powers::SYS_ADMIN) {
         return Err(refused("only the owner of the mount may take a snapshot of it"));
     }
     let keeping = shared.served.keeping();
@@ -298,10 +304,9 @@ fn taken(
     snapshot::snapshot(job, &keeping, Arc::new(to))
 }
 
-/// Refuses users other than root and the one whose mount it is: what they ask for is about all of the volume.
-fn must_be_owner(socket: &Socket) -> Result<(), String> {
-    let peer = socket.peer().map_err(|error| error.to_string())?;
-    match peer == 0 || peer == rustix::process::geteuid().as_raw() {
+/// Refuses all but administrators and the user whose mount it is: what they ask for is about all of the volume.
+fn must_keep(keeps: bool) -> Result<(), String> {
+    match keeps {
         true => Ok(()),
         false => Err("only root and the owner of the mount change the volume itself".into()),
     }

@@ -96,7 +96,7 @@ fn is_kept(name: &OsStr) -> bool {
 
 /// Closes what the caller of a process in the background had open, if this is one. Before anything else is opened.
 pub fn begin(arguments: &[OsString]) {
-    if !arguments.get(2).is_some_and(|argument| argument == BACKGROUND) {
+    if arguments.get(2).is_none_or(|argument| argument != BACKGROUND) {
         return;
     }
     let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };

@@ -3,7 +3,7 @@
 use super::archive::ArchiveSink;
 use super::difference::{Difference, Tell};
 use super::directory::DirectorySink;
-use super::{Contents, ExportError, Item, Loss, Losses, Sink, export};
+use super::{Contents, ExportError, Item, Loss, Losses, Sink, Terms, export};
 use crate::archive::WriteError;
 use crate::output::{NewDirectory, Output, Place, Privacy};
 use crate::watch::Watch;
@@ -68,6 +68,7 @@ pub struct Exporter<'v> {
     from: InodeNumber,
     watch: Watch,
     permit: Option<&'v Permit<'v>>,
+    shows: Option<&'v Shows<'v>>,
     beside_others: bool,
     privacy: Privacy,
     since: Option<(&'v Volume, &'v Tell<'v>)>,
@@ -76,12 +77,15 @@ pub struct Exporter<'v> {
 /// Whether a file, of which the path and the facts are given, may be exported.
 type Permit<'p> = dyn Fn(&[u8], &Metadata) -> bool + Sync + 'p;
 
+/// Whether an extended attribute of a name is exported.
+pub(super) type Shows<'p> = dyn Fn(&[u8]) -> bool + Sync + 'p;
+
 impl<'v> Exporter<'v> {
     /// All of a volume. An empty `lost+found` of the root, as mkfs makes it, is left out: a build makes it again.
     pub fn new(volume: &'v Volume) -> Self {
-        let (watch, permit, since) = (Watch::default(), None, None);
+        let (watch, permit, shows, since) = (Watch::default(), None, None, None);
         let (beside_others, privacy) = (false, Privacy::Private);
-        Self { volume, from: InodeNumber::ROOT, watch, permit, beside_others, privacy, since }
+        Self { volume, from: InodeNumber::ROOT, watch, permit, shows, beside_others, privacy, since }
     }
 
     /// Permission bits of a new archive. It holds what the volume holds, so nobody else may read it unless this says so.
@@ -116,6 +120,12 @@ impl<'v> Exporter<'v> {
         self
     }
 
+    /// Only extended attributes whose names these are.
+    pub fn attributes(mut self, shows: &'v Shows<'v>) -> Self {
+        self.shows = Some(shows);
+        self
+    }
+
     /// Only what an older volume has not. Each change goes to `tell`, too; an archive is a layer of an OCI image: what is
     /// gone has a whiteout, and unpacked over the older tree it makes the newer one.
     pub fn since(mut self, older: &'v Volume, tell: &'v Tell<'v>) -> Self {
@@ -144,7 +154,7 @@ impl<'v> Exporter<'v> {
     }
 
     fn walk(&self, sink: &mut dyn Sink) -> Result<(), ExportError> {
-        let terms = (self.watch.clone(), self.beside_others);
+        let terms = Terms { watch: self.watch.clone(), beside_others: self.beside_others, shows: self.shows };
         export(self.volume, self.from, sink, terms)
     }
 

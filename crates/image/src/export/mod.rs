@@ -136,14 +136,21 @@ fn longest(runs: &[Run]) -> usize {
     usize::try_from(longest).unwrap_or(CHUNK)
 }
 
+/// How a walk is done.
+struct Terms<'v> {
+    watch: Watch,
+    beside_others: bool,
+    shows: Option<&'v exporter::Shows<'v>>,
+}
+
 /// Hands all that is below the directory `from`, and itself, to `sink`.
-fn export(
-    volume: &Volume,
+fn export<'v>(
+    volume: &'v Volume,
     from: InodeNumber,
     sink: &mut dyn Sink,
-    (watch, beside_others): (Watch, bool),
+    terms: Terms<'v>,
 ) -> Result<(), ExportError> {
-    let mut tree = Tree::new(volume, Meter::new(watch), beside_others);
+    let mut tree = Tree::new(volume, terms);
     tree.meter.begin(Stage::Exporting, None, None)?;
     tree.enter(b"", from, sink)?;
     tree.held.push(None);
@@ -176,18 +183,21 @@ struct Tree<'v> {
     meter: Meter,
     /// Others may change the volume meanwhile; then the directories that the walk is in are held.
     beside_others: bool,
+    shows: Option<&'v exporter::Shows<'v>>,
     held: Vec<Option<Pin<'v>>>,
 }
 
 impl<'v> Tree<'v> {
-    fn new(volume: &'v Volume, meter: Meter, beside_others: bool) -> Self {
+    fn new(volume: &'v Volume, terms: Terms<'v>) -> Self {
+        let Terms { watch, beside_others, shows } = terms;
+        let meter = Meter::new(watch);
         let geometry = &volume.format().geometry;
         // Where blocks are shared on purpose, each file alone is bounded by the map's own limits.
         let shared = volume.format().features.ro_compat.contains(RoCompat::SHARED_BLOCKS);
         let bytes = geometry.blocks.saturating_mul(u64::from(geometry.block_size.bytes()));
         let budget = if shared { u64::MAX } else { bytes };
         let (walk, firsts, held) = (Walk::new(volume), HashMap::new(), Vec::new());
-        Self { volume, walk, firsts, budget, meter, beside_others, held }
+        Self { volume, walk, firsts, budget, meter, beside_others, shows, held }
     }
 
     /// Holds what a name of the directory that the walk is in led to, where others may change that; `None` if it leads
@@ -300,7 +310,8 @@ impl<'v> Tree<'v> {
         let xattrs = self.volume.inode(inode).xattrs();
         let xattrs = xattrs.map_err(|error| ExportError::Image { path: path.to_vec(), error })?;
         let boxed = |(name, value): (Vec<u8>, Vec<u8>)| Xattr { name: name.into(), value: value.into() };
-        Ok(xattrs.into_iter().map(boxed).collect())
+        let is_shown = |(name, _): &(Vec<u8>, Vec<u8>)| self.shows.is_none_or(|shows| shows(name));
+        Ok(xattrs.into_iter().filter(is_shown).map(boxed).collect())
     }
 
     /// The runs of a file's data. What is allocated but not written reads as zeros and counts as a hole.

@@ -13,6 +13,7 @@ use fuse::{Caller, Entry};
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::device::Keeping;
+use platfs::rights::Powers;
 use platfs::{Error, Volume};
 
 use super::callers;
@@ -132,6 +133,10 @@ impl Served for Tree {
 
     fn keeping(&self) -> Option<Arc<Keeping>> {
         self.keeping.get().cloned()
+    }
+
+    fn keeps(&self, peer: fuse::Caller) -> bool {
+        callers::keeps(peer, Powers::SYS_ADMIN)
     }
 
     fn give_up(&self) {

@@ -20,7 +20,7 @@ use platfs::rights::{Credentials, Powers};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::Pid;
 
-use crate::bulk::Actor;
+use crate::bulk::{Actor, is_owner_of_server};
 use crate::locks::locked;
 
 /// Threads whose files stay open.
@@ -240,6 +240,27 @@ pub(super) fn actor(caller: Caller) -> Option<Actor> {
     Some(Actor { credentials: shown(Credentials::of(caller.uid, caller.gid), status, is_ours, false), umask })
 }
 
+/// Whether a caller that waits for an answer has these capabilities. A program that can't be seen from here has none.
+///
+/// A user that the program itself does not show was lent by the kernel: an overlay above acts as whoever mounted it. Then
+/// the capabilities are that user's, and of those only root's are known.
+pub(super) fn has(caller: Caller, powers: Powers) -> bool {
+    let read = || {
+        let (task, mut text) = (Task::open(caller.pid).ok()?, Vec::new());
+        task.status(&mut text).ok()?;
+        let status = Status::parse(&text)?;
+        let is_lent = caller.uid == 0 && status.uids.get(3) != Some(&caller.uid);
+        Some(is_lent || actor(caller)?.credentials.powers.contains(powers))
+    };
+    caller.pid != 0 && read().unwrap_or(false)
+}
+
+/// Whether a caller may do what is about all of the volume, for which Linux asks these capabilities: one that has them,
+/// and the user whose mount it is where this server has none itself.
+pub(super) fn keeps(caller: Caller, powers: Powers) -> bool {
+    is_owner_of_server(caller.uid) || has(caller, powers)
+}
+
 /// What a status comes to for a caller of a mount of root's alone.
 ///
 /// The kernel lets in programs of root's only. A caller that is none was lent credentials by the kernel: those of who
@@ -321,6 +342,28 @@ mod tests {
         assert_eq!(actor(Caller { pid: 0, ..me }), None);
         let nobody = Caller { pid: u32::MAX, ..me };
         assert_eq!(callers.credentials(nobody, false), Credentials::of(0, 0));
+    }
+
+    #[test]
+    fn a_caller_has_what_it_has_and_not_what_its_user_might() {
+        let pid = std::process::id();
+        let own = rustix::process::geteuid().as_raw();
+        let sets = rustix::thread::capabilities(None).unwrap();
+        let me = Caller { uid: own, gid: rustix::process::getegid().as_raw(), pid };
+        assert_eq!(
+            has(me, Powers::SYS_ADMIN),
+            Powers::from_bits(sets.effective.bits()).contains(Powers::SYS_ADMIN)
+        );
+        assert!(!has(Caller { pid: 0, ..me }, Powers::CHOWN), "it can't be seen");
+        assert!(!has(Caller { uid: own + 1, ..me }, Powers::CHOWN), "a server of NFS");
+        let bare = std::thread::spawn(move || {
+            let pid = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            let mut sets = rustix::thread::capabilities(None).unwrap();
+            sets.effective = rustix::thread::CapabilitySet::empty();
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            (has(Caller { pid, ..me }, Powers::SYS_ADMIN), is_owner_of_server(own))
+        });
+        assert_eq!(bare.join().unwrap(), (false, true), "it gave all of them up");
     }
 
     #[test]

@@ -4,8 +4,10 @@ use fuse::{Caller, Errno};
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::quota::QuotaKind;
 use ondisk::units::InodeNumber;
+use platfs::rights::Powers;
 use platfs::{Error, Metadata};
 
+use super::callers;
 use super::counts::Verb;
 use super::{Altering, Changed, Failed, Tree};
 use crate::mount::places::{self, PLACES};
@@ -119,11 +121,11 @@ impl Tree {
 }
 
 impl Tree {
-    /// What is asked of the quota, or to be done with it. Root and the owner of the mount may do all of it, others see what
-    /// they use themselves.
+    /// What is asked of the quota, or to be done with it. Administrators and the owner of the mount may do all of it, others
+    /// see what they use themselves.
     pub(super) fn quota_asked(&self, caller: Caller, node: u64, argument: &[u8]) -> fuse::Result<Vec<u8>> {
         let deed = Deed::decode(argument).ok_or(Errno::INVAL)?;
-        let is_keeper = caller.uid == 0 || caller.uid == rustix::process::getuid().as_raw();
+        let is_keeper = callers::keeps(caller, Powers::SYS_ADMIN);
         if let Deed::Show(kind, _) = deed {
             return self.answer(Verb::Ioctl, node, b"", || {
                 let mut done = quotas::perform(&self.volume, deed);
@@ -150,7 +152,7 @@ impl Altering<'_> {
     /// Discards free space, as `fstrim` asks: where it begins, how long it is, the shortest run. In the answer the
     /// discarded bytes stand in the place of the length.
     pub(super) fn trim(&self, caller: Caller, argument: &[u8]) -> Result<Vec<u8>, Failed> {
-        if caller.uid != 0 {
+        if !callers::has(caller, Powers::SYS_ADMIN) {
             return Err(Errno::PERM.into());
         }
         let (start, len, min) = (long(argument, 0)?, long(argument, 1)?, long(argument, 2)?);
@@ -219,7 +221,7 @@ impl Altering<'_> {
 
     /// Names the volume. The label ends at the first zero, and is at most as long as the superblock has room for.
     fn set_label(&self, caller: Caller, argument: &[u8]) -> Result<(), Failed> {
-        if caller.uid != 0 {
+        if !callers::has(caller, Powers::SYS_ADMIN) {
             return Err(Errno::PERM.into());
         }
         let label = argument.split(|byte| *byte == 0).next().unwrap_or_default();

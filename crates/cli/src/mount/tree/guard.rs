@@ -10,7 +10,7 @@ use fuse::{Access, Caller, Change, Errno, Replace, SetTime};
 use ondisk::acl::Acl;
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
-use platfs::rights::{self, Credentials, EXECUTE, READ, WRITE};
+use platfs::rights::{self, Credentials, EXECUTE, Powers, READ, WRITE};
 use platfs::{Error, Metadata};
 
 use super::callers::{self, Callers};
@@ -286,11 +286,11 @@ impl Tree {
         Ok(file.permissions & SET_GID != 0 && !guard.allows(|who| who.settable(SET_GID, file.gid) != 0))
     }
 
-    /// Whether the caller may do what owners may; where the kernel checks, whether it is root or the owner.
+    /// Whether the caller may do what owners may; where the kernel checks, whether it is the owner or has the capability.
     pub(super) fn is_owner(&self, caller: Caller, file: &Metadata) -> bool {
         match &self.guard {
             Some(guard) => Self::must_own(guard, file).is_ok(),
-            None => caller.uid == 0 || caller.uid == file.uid,
+            None => caller.uid == file.uid || callers::has(caller, Powers::FOWNER),
         }
     }
 }

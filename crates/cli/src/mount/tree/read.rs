@@ -4,10 +4,11 @@ use fuse::{Caller, Entry, Errno, Gather, Known, Listed, ReadFlags, Seek};
 use ondisk::corrupt::Place;
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
-use platfs::rights::READ;
+use platfs::rights::{Powers, READ};
 use platfs::{AccessTimes, Error, Metadata};
 
 use super::beside::Moment;
+use super::callers;
 use super::counts::add;
 use super::{Failed, Tree, type_of};
 use crate::text::Shown;
@@ -264,7 +265,11 @@ impl Tree {
 
     pub(super) fn attribute_names(&self, caller: Caller, node: u64) -> Result<Vec<Vec<u8>>, Failed> {
         let mut names = self.volume.inode(self.inode(node)?).xattr_names()?;
-        names.retain(|name| !self.is_hidden(name) && (caller.uid == 0 || !name.starts_with(b"trusted.")));
+        names.retain(|name| !self.is_hidden(name));
+        let is_trusted = |name: &Vec<u8>| name.starts_with(b"trusted.");
+        if names.iter().any(is_trusted) && !callers::has(caller, Powers::SYS_ADMIN) {
+            names.retain(|name| !is_trusted(name));
+        }
         Ok(names)
     }
 }

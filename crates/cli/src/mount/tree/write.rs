@@ -6,10 +6,11 @@ use fuse::{
 };
 use ondisk::inode::{FileType, InodeFlags, Timestamp};
 use ondisk::units::InodeNumber;
-use platfs::rights::WRITE;
+use platfs::rights::{Powers, WRITE};
 use platfs::rules::SET_GID;
 use platfs::{Allocate, AttributeChange, Error, Inherited, Kind, Metadata, NewInode, Wanted, WriteOptions};
 
+use super::callers;
 use super::counts::add;
 use super::{Altering, Failed, Tree, time};
 use crate::mount::moving::{self, Move};
@@ -317,10 +318,10 @@ impl Altering<'_> {
     }
 
     /// What becomes of the special bits of a file when somebody changes its contents by a call of which the
-    /// kernel does not say whether they may be kept: of all but root's they go.
+    /// kernel does not say whether they may be kept: only a capability keeps them.
     fn dropping(&self, caller: Caller, number: InodeNumber) -> Result<(WriteOptions, Known), Failed> {
         let facts = self.volume.metadata(number)?;
-        let drop_special_bits = caller.uid != 0 && facts.permissions & SPECIAL != 0;
+        let drop_special_bits = facts.permissions & SPECIAL != 0 && !callers::has(caller, Powers::FSETID);
         let known = if drop_special_bits { Known::Stale } else { Known::Still };
         let keep_times = self.leaves_times();
         Ok((WriteOptions { drop_special_bits, keep_times, ..WriteOptions::default() }, known))
