@@ -46,7 +46,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "chart",
         ],
     ),
-    ("crates/store", &["platfs_device"]),
+    ("crates/store", &["platfs_device", "platfs_host"]),
     ("crates/crash", &["platfs", "platfs_reshape", "testkit"]),
     ("crates/lab", &["ondisk", "placement", "platfs", "platfs_image", "chart", "crash"]),
     ("crates/testkit", &[]),

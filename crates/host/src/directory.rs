@@ -77,6 +77,74 @@ impl Directory {
         Ok(here)
     }
 
+    /// Opens a directory below this one as [`Directory::descend`] does, and makes those that are missing, for their
+    /// owner only, or its group where this one has the set-group-id bit. Each is stable in the one above it when this returns.
+    ///
+    /// # Errors
+    /// As [`Directory::descend`] and [`Directory::make_directory`].
+    pub fn descend_or_make(&self, path: impl AsRef<Path>) -> io::Result<Self> {
+        let mut here = self.try_clone()?;
+        for component in path.as_ref().components() {
+            let Component::Normal(name) = component else {
+                return Err(refused("the path leads out of its directory"));
+            };
+            here = match here.enter(name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => here.enter_or_make(name)?,
+                entered => entered?,
+            };
+        }
+        Ok(here)
+    }
+
+    fn enter_or_make(&self, name: &OsStr) -> io::Result<Self> {
+        let below = match self.make_directory(name) {
+            // Another program was faster.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.enter(name),
+            made => made,
+        }?;
+        if let Some(bits) = self.of_group()? {
+            Handle::of(&below)?.set_mode(bits)?;
+        }
+        self.sync()?;
+        Ok(below)
+    }
+
+    /// The permission bits of a directory whose set-group-id bit says that it is its group's, too.
+    fn of_group(&self) -> io::Result<Option<u32>> {
+        const SET_GROUP_ID: u32 = 0o2000;
+        let mode = self.facts()?.mode;
+        Ok((mode & SET_GROUP_ID != 0).then_some(mode & 0o2770))
+    }
+
+    /// Makes a file that only its owner may use, open for reading and writing; where the directory has the set-group-id
+    /// bit its group may read and write it as far as the directory.
+    ///
+    /// # Errors
+    /// As [`Directory::create`].
+    pub fn create_private(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
+        let file = self.create(name, 0o600)?;
+        if let Some(bits) = self.of_group()? {
+            Handle::of(&file)?.set_mode(0o600 | bits & 0o060)?;
+        }
+        Ok(file)
+    }
+
+    /// Opens a directory that the user named, and makes it and those above it where they are missing, for their owner
+    /// only.
+    ///
+    /// # Errors
+    /// As [`Directory::open`] and [`Directory::make_directory`].
+    pub fn open_or_make(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        match (Self::open(path), path.parent(), path.file_name()) {
+            (Err(error), Some(above), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
+                let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+                Self::open_or_make(above)?.enter_or_make(name)
+            }
+            (opened, ..) => opened,
+        }
+    }
+
     /// A second handle of the same directory.
     ///
     /// # Errors
@@ -152,6 +220,20 @@ impl Directory {
         let name = component(name.as_ref())?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(self, name, flags, Mode::from_raw_mode(mode))?.into())
+    }
+
+    /// Opens a regular file for reading and writing, or makes an empty one as [`Directory::create_private`] does.
+    ///
+    /// # Errors
+    /// As [`Directory::open_to_write`] and [`Directory::create`].
+    pub fn open_or_create(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
+        let name = name.as_ref();
+        match self.create_private(name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.open_to_write(name).map(|(file, _)| file)
+            }
+            made => made,
+        }
     }
 
     /// Makes an empty file without a name, open for reading and writing; it is gone with its handle.

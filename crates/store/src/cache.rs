@@ -4,16 +4,17 @@
 //! one verifies it by its hash, so that a damaged or hostile entry is as good as none. A full disk or a directory that
 //! can't be written makes it useless, and nothing fails.
 
-use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use platfs_host::{Directory, Kind};
+use rustix::fs::{FlockOperation, flock};
 
 /// An entry that was read is marked as used if it was not in this time.
 const MARK_AFTER: Duration = Duration::from_secs(60);
@@ -53,25 +54,25 @@ impl Cache {
         Cache { directory, most, bytes: AtomicU64::new(u64::MAX), sweeping: Mutex::default(), disk }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        // Two hundred and fifty-six directories: none gets too long.
+    /// The directory of an entry, and its name there.
+    // Two hundred and fifty-six directories: none gets too long.
+    fn place<'n>(&self, name: &'n str) -> io::Result<(Directory, &'n str)> {
         let at = name.len().saturating_sub(2);
-        self.directory.join(name.get(at..).unwrap_or("00")).join(name)
+        let above = Directory::open(&self.directory)?.enter(name.get(at..).unwrap_or("00"))?;
+        Ok((above, name))
     }
 
     /// An entry of at most `most` bytes, unverified.
     #[must_use]
     pub fn get(&self, name: &str, most: u64) -> Option<Vec<u8>> {
-        // A pipe that somebody put there would be waited for.
-        let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOFOLLOW).bits()).unwrap_or(0);
-        let file = File::options().read(true).custom_flags(flags).open(self.path(name)).ok()?;
-        let facts = file.metadata().ok()?;
-        if !facts.is_file() || facts.len() > most {
+        let (file, facts) = self.place(name).and_then(|(above, name)| above.open_file(name)).ok()?;
+        if facts.size > most {
             return None;
         }
         let now = SystemTime::now();
         let is_fresh = |used: SystemTime| now.duration_since(used).is_ok_and(|age| age < MARK_AFTER);
-        if !facts.modified().is_ok_and(is_fresh) {
+        let used = file.metadata().and_then(|facts| facts.modified());
+        if !used.is_ok_and(is_fresh) {
             // Another user's entry can't be marked; it goes earlier then.
             let _ = file.set_modified(now);
         }
@@ -83,20 +84,17 @@ impl Cache {
     /// Whether there is an entry.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        fs::symlink_metadata(self.path(name)).is_ok_and(|facts| facts.is_file())
+        let look = self.place(name).and_then(|(above, name)| above.look(name));
+        look.is_ok_and(|facts| facts.kind == Kind::File)
     }
 
     /// Keeps other processes from fetching an entry while the file is open: who waited for it looks for the entry again.
     /// Nothing where that can't be done, or takes too long.
     #[must_use]
     pub fn alone(&self, name: &str) -> Option<File> {
-        let directory = self.directory.join(LOCKS);
-        fs::create_dir_all(&directory).ok()?;
+        let locks = Directory::open_or_make(&self.directory).and_then(|all| all.descend_or_make(LOCKS));
         let at = name.len().saturating_sub(3);
-        let path = directory.join(name.get(at..).unwrap_or("000"));
-        let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOFOLLOW).bits()).unwrap_or(0);
-        let open = File::options().write(true).create(true).truncate(false).custom_flags(flags).open(path);
-        let file = open.ok()?;
+        let file = locks.and_then(|locks| locks.open_or_create(name.get(at..).unwrap_or("000"))).ok()?;
         let (begun, mut pause) = (Instant::now(), Duration::from_millis(1));
         while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             if begun.elapsed() > WAIT {
@@ -126,8 +124,7 @@ impl Cache {
                 return;
             }
         }
-        let path = self.path(name);
-        if self.write(&path, bytes).is_ok() {
+        if self.write(name, bytes).is_ok() {
             self.bytes.fetch_add(len, Ordering::Relaxed);
         }
     }
@@ -142,40 +139,51 @@ impl Cache {
 
     /// Takes an entry out that turned out to be wrong.
     pub fn remove(&self, name: &str) {
-        let _ = fs::remove_file(self.path(name));
+        let _ = self.place(name).and_then(|(above, name)| above.remove_file(name));
     }
 
-    fn write(&self, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-        let parent = path.parent().unwrap_or(&self.directory);
-        fs::create_dir_all(parent)?;
-        let made = parent.join(format!("making-{:016x}", crate::random::number()));
-        let written = File::options().write(true).create_new(true).open(&made);
-        let written =
-            written.and_then(|mut file| file.write_all(bytes)).and_then(|()| fs::rename(&made, path));
-        written.inspect_err(|_| drop(fs::remove_file(&made)))
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let at = name.len().saturating_sub(2);
+        let all = Directory::open_or_make(&self.directory)?;
+        let above = all.descend_or_make(name.get(at..).unwrap_or("00"))?;
+        let made = format!("making-{:016x}", crate::random::number());
+        let written = above.create(&made, 0o600);
+        let written = written
+            .and_then(|mut file| file.write_all(bytes))
+            .and_then(|()| above.rename(&made, &above, name));
+        written.inspect_err(|_| drop(above.remove_file(&made)))
+    }
+
+    /// All entries, as far as they can be looked at.
+    fn entries(&self) -> io::Result<Vec<Used>> {
+        let all = Directory::open(&self.directory)?;
+        let mut entries = Vec::new();
+        for above in all.entries()?.flatten().filter(|above| above != LOCKS) {
+            let Ok(directory) = all.enter(&above) else { continue };
+            for name in directory.entries()?.flatten() {
+                let Ok(facts) = directory.look(&name) else { continue };
+                entries.push((facts.modified, facts.size, (above.clone(), name)));
+            }
+        }
+        Ok(entries)
     }
 
     /// Counts the entries, and removes those used longest ago until `more` bytes fit.
     fn sweep(&self, more: u64) {
         let _one = self.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut entries = Vec::new();
-        let directories = fs::read_dir(&self.directory).into_iter().flatten().flatten();
-        for directory in directories.filter(|directory| directory.file_name() != LOCKS) {
-            for entry in fs::read_dir(directory.path()).into_iter().flatten().flatten() {
-                let Ok(facts) = entry.metadata() else { continue };
-                let used = facts.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-                entries.push((used, facts.len(), entry.path()));
-            }
-        }
+        let mut entries = self.entries().unwrap_or_default();
         let mut bytes: u64 = entries.iter().map(|entry| entry.1).sum();
         let most = self.most_now(bytes);
         if bytes.saturating_add(more) > most {
+            let all = Directory::open(&self.directory);
             entries.sort_unstable();
-            for (_, len, path) in entries {
+            for (_, len, (above, name)) in entries {
                 if bytes.saturating_add(more) <= most / 8 * KEPT_EIGHTHS {
                     break;
                 }
-                let _ = fs::remove_file(path);
+                let removed =
+                    all.as_ref().map(|all| all.enter(&above).and_then(|above| above.remove_file(&name)));
+                drop(removed);
                 bytes = bytes.saturating_sub(len);
             }
         }
@@ -183,9 +191,20 @@ impl Cache {
     }
 }
 
+/// An entry: when it was used last, its bytes, its directory and its name there.
+type Used = ((i64, u32), u64, (OsString, OsString));
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+
+    impl Cache {
+        fn path(&self, name: &str) -> PathBuf {
+            let at = name.len().saturating_sub(2);
+            self.directory.join(name.get(at..).unwrap_or("00")).join(name)
+        }
+    }
 
     #[test]
     fn entries_stay_within_the_bound_and_those_used_last_stay() {

@@ -64,6 +64,10 @@ pub struct Build {
     /// even when they are built apart. The space that it costs is printed (docs/fleets.md).
     #[arg(long, value_name = "SIZE", value_parser = parse_align)]
     align: Option<u64>,
+    /// Most bytes that a packed archive or layer may unpack to (20G). Without it 1G, or 250 times its packed bytes,
+    /// whichever is more: an archive made to fill a disk is refused.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    max_size: Option<u64>,
     /// Leave out what matches the pattern (`*`, `?`, `[..]`, `**`); can be given several times.
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,

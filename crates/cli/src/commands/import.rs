@@ -29,6 +29,10 @@ pub struct Import {
     /// Existing files are replaced; directories never are.
     #[arg(short, long)]
     force: bool,
+    /// Most bytes that a packed archive may unpack to (20G). Without it 1G, or 250 times its packed bytes, whichever is
+    /// more.
+    #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_size)]
+    max_size: Option<u64>,
     /// No summary.
     #[arg(short, long)]
     quiet: bool,
@@ -54,6 +58,7 @@ impl Import {
 
     fn archive(&self) -> Result<Section, Failure> {
         let options = SourceOptions::new();
+        let options = self.max_size.map_or(options.clone(), |most| options.max_size(most));
         let opened = match self.archive == "-" {
             true => options.unpacked_stream(progress::stdin(), "standard input"),
             false => options.unpacked(Path::new(&self.archive)),

@@ -8,6 +8,7 @@ use super::error::SourceError;
 use super::input::Section;
 use super::reading::Reading;
 use crate::archive::header::Header;
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
@@ -21,6 +22,12 @@ const XZ_MEMORY_KIB: u32 = 256 << 10;
 const ZSTD_WINDOW_LOG: u32 = 27;
 /// The buffer between decoder and spool. Pieces of zeros of this size become holes.
 const PIECE: usize = 64 << 10;
+
+/// An archive that unpacks to no more than this is taken, however well it is packed.
+const ALWAYS: u64 = 1 << 30;
+/// Bytes that one packed byte may become beyond that. Text and programs become 3 to 20 times as large, logs seldom 100
+/// times; only zeros reach what gzip can (1032).
+const RATIO: u64 = 250;
 
 /// How bytes are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,8 +157,9 @@ fn spool_from(
     name: &str,
 ) -> Result<Section, SourceError> {
     let broken = |error| SourceError::Compression { archive: name.to_owned(), format: format.name(), error };
+    let taken = Cell::new(0);
     let mut spool = Spool::new(&reading.spool)?;
-    let mut stream = format.unpack(packed).map_err(broken)?;
+    let mut stream = format.unpack(Counted { stream: packed, taken: &taken }).map_err(broken)?;
     let mut piece = vec![0; PIECE];
     let mut first = true;
     loop {
@@ -160,10 +168,34 @@ fn spool_from(
             return Err(SourceError::NoArchive { stream: name.to_owned() });
         }
         spool.write_all(piece.get(..len).unwrap_or_default()).map_err(|error| spool.failed(error))?;
+        bounded(reading.most, spool.len, taken.get(), name)?;
         reading.meter.bytes(len)?;
         if len < piece.len() {
             return spool.finish();
         }
+    }
+}
+
+/// Refuses what unpacks to more than it may: more than is said, or than any archive of files does.
+fn bounded(most: Option<u64>, unpacked: u64, packed: u64, name: &str) -> Result<(), SourceError> {
+    let usual = packed.saturating_mul(RATIO).max(ALWAYS);
+    if unpacked <= most.unwrap_or(usual) {
+        return Ok(());
+    }
+    Err(SourceError::TooLarge { archive: name.to_owned(), packed, unpacked, given: most.is_some() })
+}
+
+/// A stream of which the bytes are counted that were taken from it.
+struct Counted<'c, R> {
+    stream: R,
+    taken: &'c Cell<u64>,
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let len = self.stream.read(buf)?;
+        self.taken.set(self.taken.get() + len as u64);
+        Ok(len)
     }
 }
 

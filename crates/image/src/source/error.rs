@@ -61,6 +61,21 @@ pub enum SourceError {
         /// The decoder's answer.
         error: io::Error,
     },
+    /// An archive unpacks to more bytes than it may.
+    #[error(
+        "{archive}: its first {packed} bytes unpack to more than {unpacked}: {}; a larger limit (--max-size) takes it",
+        if *given { "the limit that was given" } else { "no archive of files is packed so well" }
+    )]
+    TooLarge {
+        /// The archive, as given.
+        archive: String,
+        /// Bytes read of it.
+        packed: u64,
+        /// Bytes that they became.
+        unpacked: u64,
+        /// The limit was said, and is not the usual one.
+        given: bool,
+    },
     /// An OCI layout or docker-save archive contradicts itself or asks for what is not there.
     #[error("{image}: {problem}")]
     Image {

@@ -44,6 +44,7 @@ pub struct SourceOptions {
     pub(super) spool: Option<PathBuf>,
     pub(super) devices: Option<DeviceTable>,
     pub(super) contexts: Option<FileContexts>,
+    pub(super) most: Option<u64>,
     pub(super) watch: Watch,
 }
 
@@ -143,6 +144,13 @@ impl SourceOptions {
     /// Labels all files for SELinux, by their paths in the image. It gets a `lost+found` then that has a label, too.
     pub fn contexts(mut self, table: FileContexts) -> Self {
         self.contexts = Some(table);
+        self
+    }
+
+    /// Bounds what a packed archive, or a packed layer, may unpack to. Where nothing is said it is 1 GiB, or 250 times as
+    /// many bytes as it has, whichever is more: an archive made to fill a disk is refused.
+    pub fn max_size(mut self, bytes: u64) -> Self {
+        self.most = Some(bytes);
         self
     }
 

@@ -10,6 +10,8 @@ use crate::watch::{Meter, Stage};
 pub(crate) struct Reading {
     /// Where spools are made.
     pub(super) spool: PathBuf,
+    /// The most bytes that a packed archive may unpack to, if it was said.
+    pub(super) most: Option<u64>,
     pub(super) meter: Meter,
     pub(super) warnings: Vec<SourceWarning>,
 }
@@ -20,6 +22,6 @@ impl Reading {
         let spool = options.spool.clone().unwrap_or_else(std::env::temp_dir);
         let mut meter = Meter::new(options.watch.clone());
         meter.begin(Stage::Reading, None, None)?;
-        Ok(Self { spool, meter, warnings: Vec::new() })
+        Ok(Self { spool, most: options.most, meter, warnings: Vec::new() })
     }
 }

@@ -3,14 +3,20 @@
 //! Owns: that an object appears whole and is stable, and that of two programs that create or replace one at the same
 //! time one wins. A new object is a hard link to a file that was synced; a replacement is made under a lock of the
 //! directory. `object_store` has a local store, too; it has no conditional replacement.
+//!
+//! An object is a regular file below the directory that the user named, through no link: what else lies there is no
+//! object, and is neither waited for nor followed. Objects hold what volumes hold, so that only their owner may read what
+//! is made here; where the directory has the set-group-id bit, its group, too.
 
-use std::fs::{self, File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use platfs_host::{Directory, Facts, Kind};
 use rustix::fs::{FlockOperation, flock};
 
 use super::{Listed, Object, Objects, Version, checked};
@@ -35,29 +41,42 @@ impl Files {
         Files { root, made: AtomicU64::new(0) }
     }
 
-    fn path(&self, key: &str) -> Result<PathBuf> {
-        Ok(self.root.join(checked(key)?))
+    /// The directory of an object, and its name there.
+    fn place<'k>(&self, key: &'k str) -> Result<(io::Result<Directory>, &'k OsStr)> {
+        let (above, name) = split(checked(key)?);
+        Ok((Directory::open(&self.root).and_then(|root| root.descend(above)), name))
     }
 
-    /// A synced file with these bytes that has no key yet.
-    fn make(&self, bytes: &[u8]) -> io::Result<PathBuf> {
-        let directory = self.root.join(MAKING);
-        made_directory(&directory)?;
+    /// An object, opened.
+    fn open(&self, key: &str) -> Result<(File, Facts)> {
+        let (above, name) = self.place(key)?;
+        above.and_then(|above| above.open_file(name)).map_err(|why| said(key, &why))
+    }
+
+    /// Names of a directory that can be parts of keys, sorted, and whether each is a directory. None if there is none.
+    fn entries(&self, prefix: &str) -> Result<Vec<(String, bool)>> {
+        let prefix = if prefix.is_empty() { prefix } else { checked(prefix)? };
+        match Directory::open(&self.root).and_then(|root| root.descend(prefix)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            opened => opened.and_then(|directory| entries(&directory)).map_err(|why| said(prefix, &why)),
+        }
+    }
+
+    /// A synced file with these bytes that has no key yet, by its name where files are made.
+    fn make(&self, making: &Directory, bytes: &[u8]) -> io::Result<String> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}-{number}-{:016x}", std::process::id(), crate::random::number());
-        let path = directory.join(name);
-        let mut file = OpenOptions::new().write(true).create_new(true).open(&path)?;
+        let mut file = making.create_private(&name)?;
         let written = file.write_all(bytes).and_then(|()| file.sync_data());
-        written.inspect_err(|_| drop(fs::remove_file(&path)))?;
-        Ok(path)
+        written.inspect_err(|_| drop(making.remove_file(&name)))?;
+        Ok(name)
     }
 
     /// Has nobody else replace objects while the file that is given back is open.
     fn lock(&self) -> Result<File> {
         let failed = |why: io::Error| Error::host("locking the store", &why);
-        let path = self.root.join(MAKING).join("lock");
-        made_directory(&self.root.join(MAKING)).map_err(failed)?;
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(failed)?;
+        let making = Directory::open_or_make(&self.root).and_then(|root| root.descend_or_make(MAKING));
+        let file = making.and_then(|making| making.open_or_create("lock")).map_err(failed)?;
         let begun = Instant::now();
         while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             if begun.elapsed() > LOCK_WAIT {
@@ -68,36 +87,29 @@ impl Files {
         Ok(file)
     }
 
-    /// Gives a new file its key by `how`.
-    fn place(&self, key: &str, bytes: &[u8], how: fn(&Path, &Path) -> io::Result<()>) -> Result<()> {
-        let target = self.path(key)?;
-        let failed = |why: io::Error| said(key, &why);
-        let parent = target.parent().unwrap_or(&self.root);
-        made_directory(parent).map_err(failed)?;
-        let made = self.make(bytes).map_err(failed)?;
-        let placed = how(&made, &target);
-        // After a rename there is nothing to remove.
-        let _ = fs::remove_file(&made);
-        placed.and_then(|()| synced(parent)).map_err(failed)
+    /// Gives a new file its key: one that is free, or with `over` that of another object.
+    fn bring(&self, key: &str, bytes: &[u8], over: bool) -> Result<()> {
+        let (above, name) = split(checked(key)?);
+        let bring = || {
+            let root = Directory::open_or_make(&self.root)?;
+            let (above, making) = (root.descend_or_make(above)?, root.descend_or_make(MAKING)?);
+            let made = self.make(&making, bytes)?;
+            let placed = match over {
+                true => making.rename(&made, &above, name),
+                false => making.link(&made, &above, name),
+            };
+            // After a rename there is nothing to remove.
+            let _ = making.remove_file(&made);
+            placed.and_then(|()| above.sync())
+        };
+        bring().map_err(|why| said(key, &why))
     }
 }
 
-/// Makes a directory and those above, each stable in the one above it.
-fn made_directory(path: &Path) -> io::Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    if let Some(parent) = path.parent() {
-        made_directory(parent)?;
-    }
-    match fs::create_dir(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => path.parent().map_or(Ok(()), synced),
-    }
-}
-
-fn synced(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
+/// A key as the path of its directory and its name there.
+fn split(key: &str) -> (&Path, &OsStr) {
+    let (above, name) = key.rsplit_once('/').unwrap_or(("", key));
+    (Path::new(above), OsStr::new(name))
 }
 
 /// The failure of a file as that of an object.
@@ -117,7 +129,7 @@ fn version(bytes: &[u8]) -> Version {
 impl Objects for Files {
     fn get(&self, key: &str, most: u64) -> Result<Object> {
         let failed = |why: io::Error| said(key, &why);
-        let file = File::open(self.path(key)?).map_err(failed)?;
+        let (file, _) = self.open(key)?;
         let mut bytes = Vec::new();
         file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() as u64 > most {
@@ -129,20 +141,19 @@ impl Objects for Files {
 
     fn range(&self, key: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
         let failed = |why: io::Error| said(key, &why);
-        let file = File::open(self.path(key)?).map_err(failed)?;
-        let size = file.metadata().map_err(failed)?.len();
-        let len = len.min(size.saturating_sub(offset));
+        let (file, facts) = self.open(key)?;
+        let len = len.min(facts.size.saturating_sub(offset));
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
         file.read_exact_at(&mut bytes, offset).map_err(failed)?;
         Ok(bytes)
     }
 
     fn put(&self, key: &str, bytes: &[u8]) -> Result<()> {
-        self.place(key, bytes, |made, target| fs::rename(made, target))
+        self.bring(key, bytes, true)
     }
 
     fn create(&self, key: &str, bytes: &[u8]) -> Result<Version> {
-        self.place(key, bytes, |made, target| fs::hard_link(made, target))?;
+        self.bring(key, bytes, false)?;
         Ok(version(bytes))
     }
 
@@ -157,18 +168,22 @@ impl Objects for Files {
     }
 
     fn head(&self, key: &str) -> Result<Option<Listed>> {
-        match fs::metadata(self.path(key)?) {
-            Ok(facts) => {
-                let modified = facts.modified().map_err(|why| said(key, &why))?;
-                Ok(Some(Listed { key: key.to_owned(), size: facts.len(), modified }))
+        let (above, name) = self.place(key)?;
+        match above.and_then(|above| above.look(name)) {
+            Ok(facts) if facts.kind == Kind::File => {
+                let (seconds, nanos) = facts.modified;
+                let since = Duration::new(u64::try_from(seconds).unwrap_or(0), nanos);
+                let modified = SystemTime::UNIX_EPOCH + since;
+                Ok(Some(Listed { key: key.to_owned(), size: facts.size, modified }))
             }
+            Ok(facts) => Err(Error::damaged(key, format!("is {}, not a regular file", facts.kind.noun()))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(said(key, &error)),
         }
     }
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
-        for (name, is_directory) in entries(&self.path(prefix)?, prefix)? {
+        for (name, is_directory) in self.entries(prefix)? {
             let key = format!("{prefix}{name}");
             if is_directory {
                 self.list(&format!("{key}/"), each)?;
@@ -180,11 +195,12 @@ impl Objects for Files {
     }
 
     fn names(&self, prefix: &str) -> Result<Vec<String>> {
-        Ok(entries(&self.path(prefix)?, prefix)?.into_iter().map(|(name, _)| name).collect())
+        Ok(self.entries(prefix)?.into_iter().map(|(name, _)| name).collect())
     }
 
     fn remove(&self, key: &str) -> Result<()> {
-        match fs::remove_file(self.path(key)?) {
+        let (above, name) = self.place(key)?;
+        match above.and_then(|above| above.remove_file(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(said(key, &error)),
             _ => Ok(()),
         }
@@ -195,24 +211,80 @@ impl Objects for Files {
     }
 }
 
-/// Names in a directory that can be parts of keys, sorted, and whether each is a directory. None if there is none.
-fn entries(path: &Path, prefix: &str) -> Result<Vec<(String, bool)>> {
-    let failed = |why: io::Error| said(prefix, &why);
-    let read = match fs::read_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        read => read.map_err(failed)?,
-    };
+fn entries(directory: &Directory) -> io::Result<Vec<(String, bool)>> {
     let mut found = Vec::new();
-    for entry in read {
-        let entry = entry.map_err(failed)?;
-        let kind = entry.file_type().map_err(failed)?;
-        if let Ok(name) = entry.file_name().into_string()
-            && checked(&name).is_ok()
-            && (kind.is_dir() || kind.is_file())
-        {
-            found.push((name, kind.is_dir()));
+    for name in directory.entries()? {
+        let Ok(name) = name?.into_string() else { continue };
+        if checked(&name).is_err() {
+            continue;
+        }
+        match directory.look(&name).map(|facts| facts.kind) {
+            Ok(Kind::Directory) => found.push((name, true)),
+            Ok(Kind::File) => found.push((name, false)),
+            // One that was removed meanwhile.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(_) | Err(_) => {}
         }
     }
     found.sort_unstable();
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn objects_are_their_owners_or_those_of_the_group_that_the_directory_names() {
+        let top = tempfile::tempdir().unwrap();
+        let (own, shared) = (top.path().join("a/own"), top.path().join("shared"));
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o2775)).unwrap();
+        for root in [&own, &shared] {
+            let files = Files::new(root.clone());
+            let first = files.create("chunk/00/first", b"bytes").unwrap();
+            files.put("chunk/00/second", b"bytes").unwrap();
+            files.replace("chunk/00/first", b"other", &first).unwrap();
+            assert!(matches!(files.create("chunk/00/first", b"x"), Err(Error::Exists(_))));
+            assert_eq!(files.get("chunk/00/first", 10).unwrap().bytes, b"other");
+            assert_eq!(files.names("chunk/00/").unwrap(), ["first", "second"]);
+        }
+        assert_eq!(
+            [mode(&own), mode(&own.join("chunk/00")), mode(&own.join("chunk/00/first"))],
+            [0o700, 0o700, 0o600]
+        );
+        let below = [mode(&shared.join("chunk/00")), mode(&shared.join("chunk/00/first"))];
+        assert_eq!((below, mode(&shared.join(".making/lock"))), ([0o2770, 0o660], 0o660));
+    }
+
+    #[test]
+    fn what_is_no_file_is_no_object_and_not_waited_for() {
+        let top = tempfile::tempdir().unwrap();
+        let root = top.path().join("store");
+        let files = Files::new(root.clone());
+        files.put("chunk/good", b"bytes").unwrap();
+        let directory = Directory::open(root.join("chunk")).unwrap();
+        directory.make_node("pipe", Kind::Fifo, (0, 0)).unwrap();
+        fs::write(top.path().join("outside"), "outside").unwrap();
+        symlink(top.path().join("outside"), root.join("chunk/link")).unwrap();
+        symlink(top.path(), root.join("elsewhere")).unwrap();
+        for key in ["chunk/pipe", "chunk/link"] {
+            let said = [
+                files.get(key, 10).unwrap_err().to_string(),
+                files.range(key, 0, 4).unwrap_err().to_string(),
+            ];
+            assert!(said.iter().all(|said| said.contains("not a regular file")), "{said:?}");
+            assert!(files.head(key).unwrap_err().to_string().contains("not a regular file"));
+        }
+        assert!(files.get("elsewhere/outside", 10).is_err());
+        assert!(files.put("elsewhere/new", b"x").is_err());
+        assert!(!top.path().join("new").exists());
+        assert_eq!(files.names("chunk/").unwrap(), ["good"]);
+    }
 }

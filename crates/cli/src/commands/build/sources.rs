@@ -40,6 +40,9 @@ impl Build {
         if let Some(tag) = &self.tag {
             options = options.image(tag);
         }
+        if let Some(most) = self.max_size {
+            options = options.max_size(most);
+        }
         if let Some(count) = self.jobs {
             options = options.threads(count);
         }

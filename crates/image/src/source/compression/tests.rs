@@ -96,3 +96,22 @@ fn what_no_archive_begins_with_is_not_read_to_its_end() {
     // The end of an archive alone, as long as tar pads it.
     assert_eq!(spooled(&[0; 10_240]).unwrap(), [0; 10_240]);
 }
+
+#[test]
+fn what_unpacks_to_more_than_any_archive_is_refused_unless_it_is_wanted() {
+    let mut bomb = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    bomb.write_all(&header()).unwrap();
+    let zeros = vec![0; 1 << 20];
+    (0..1025).for_each(|_| bomb.write_all(&zeros).unwrap());
+    let bomb = bomb.finish().unwrap();
+    let refused = |reading: &mut Reading| match spool_stream(reading, bomb.as_slice(), "x") {
+        Err(error @ SourceError::TooLarge { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert!(refused(&mut reading()).contains("no archive of files is packed so well"));
+    let with = |most| Reading::new(&SourceOptions::new().max_size(most)).unwrap();
+    assert_eq!(spool_stream(&mut with(2 << 30), bomb.as_slice(), "x").unwrap().bytes(), (1025 << 20) + 512);
+    assert!(refused(&mut with(1 << 20)).contains("the limit that was given; a larger limit (--max-size)"));
+    // As much, packed as programs are.
+    bounded(None, 40 << 30, 2 << 30, "x").unwrap();
+}

@@ -7,9 +7,8 @@ use crate::source::catalogue::{Catalogue, NodeId, NodeKind, Origin};
 use crate::source::error::SourceError;
 use crate::source::input::Section;
 use crate::source::reading::Reading;
-use rustix::fs::{Mode, OFlags};
+use platfs_host::{Directory, Opened, inside};
 use serde::de::DeserializeOwned;
-use std::fs::File;
 use std::path::{Component, Path, PathBuf};
 
 /// The size of an index, manifest or configuration: registries refuse manifests over 4 MiB.
@@ -44,16 +43,14 @@ impl Store {
         }
         match self {
             Self::Directory(root) => {
-                let path = root.join(path);
-                // A pipe put there must not keep us waiting.
-                let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                let opened = rustix::fs::open(&path, flags, Mode::empty());
-                let opened = opened.map_err(|error| SourceError::host("open", &path, error))?;
-                let file = File::from(opened);
-                if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
-                    return Err(self.problem(format!("{} is no regular file", path.display())));
+                let shown = root.join(path);
+                let failed = |error| SourceError::host("open", &shown, error);
+                // A link to a layer of another image leads on, but not out of the layout.
+                let directory = Directory::open(root).map_err(failed)?;
+                match inside(&directory, Path::new(path)).map_err(failed)?.1 {
+                    Opened::File(file) => Section::whole(file).map_err(failed),
+                    _ => Err(self.problem(format!("{} is no regular file", shown.display()))),
                 }
-                Section::whole(file).map_err(|error| SourceError::host("open", &path, error))
             }
             Self::Archive { files, .. } => {
                 let found = follow(files, path.as_bytes()).and_then(|node| contents(files, node));

@@ -234,3 +234,26 @@ fn layouts_may_stand_in_archives() {
     fs::write(path.path(), tar(&files)).unwrap();
     assert_eq!(names(&open(path.path(), SourceOptions::default()).unwrap()), ["a"]);
 }
+
+#[test]
+fn links_of_a_layout_stay_in_it_and_pipes_are_not_waited_for() {
+    use super::store::Store;
+    use std::os::unix::fs::symlink;
+    let top = tempfile::tempdir().unwrap();
+    let root = top.path().join("layout");
+    std::fs::create_dir_all(root.join("a")).unwrap();
+    std::fs::write(root.join("a/layer.tar"), "inside").unwrap();
+    std::fs::write(top.path().join("secret"), "outside").unwrap();
+    symlink("../a/layer.tar", root.join("a/shared")).unwrap();
+    symlink("../../secret", root.join("a/up")).unwrap();
+    symlink(top.path().join("secret"), root.join("a/absolute")).unwrap();
+    let layout = platfs_host::Directory::open(root.join("a")).unwrap();
+    layout.make_node("pipe", platfs_host::Kind::Fifo, (0, 0)).unwrap();
+    let store = Store::Directory(root);
+    assert_eq!(store.open("a/shared").unwrap().bytes(), 6);
+    for path in ["a/up", "a/absolute"] {
+        let said = store.open(path).unwrap_err().to_string();
+        assert!(said.contains("No such file"), "{path}: {said}");
+    }
+    assert!(store.open("a/pipe").unwrap_err().to_string().contains("is no regular file"));
+}
