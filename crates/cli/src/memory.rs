@@ -1,11 +1,12 @@
 //! How much memory this process may use: the machine's, or less where a limit is set.
 //!
-//! Owns: the limits of control groups (of both versions, along the whole path) and of the address space. Excludes what the
-//! memory is used for.
+//! Owns: the limits of control groups (of both versions, along the whole path) and of the address space, and the words on
+//! what a server lacks by its limits. Excludes what the memory is used for.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 /// Where control groups are mounted.
@@ -27,6 +28,44 @@ pub fn limit() -> Option<u64> {
     });
     let least = of_groups.chain(getrlimit(Resource::As).current).min()?;
     (of_machine().is_none_or(|machine| least < machine)).then_some(least)
+}
+
+/// Address space that a server of a mount needs: stacks of its threads, what it shares with the kernel, its caches.
+const TO_SERVE: u64 = 256 << 20;
+
+/// Whether the address space of this process is wide enough for a server. One that runs out of it ends in the middle of its
+/// work, and its mount is dead then.
+///
+/// # Errors
+/// What it lacks.
+pub fn room_to_serve() -> Result<(), String> {
+    match getrlimit(Resource::As).current {
+        Some(most) if most < TO_SERVE => Err(format!(
+            "the address space of this process is limited to {} KiB, and a mount needs {} (`ulimit -v`)",
+            most >> 10,
+            TO_SERVE >> 10
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// A failure to begin to serve, with the limit that it comes from.
+#[must_use]
+pub fn lacking(error: &io::Error) -> String {
+    let has = |what: &str, resource| {
+        let most =
+            getrlimit(resource).current.map_or("as many as it wants".to_owned(), |most| most.to_string());
+        format!("{error}: this process may have {most} {what}")
+    };
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE) => has("descriptors (`ulimit -n`)", Resource::Nofile),
+        // A thread could not be started.
+        Some(Errno::AGAIN) => has(
+            "processes and threads with others of its user (`ulimit -u`), and memory for them",
+            Resource::Nproc,
+        ),
+        _ => error.to_string(),
+    }
 }
 
 fn total(text: &str) -> Option<u64> {
@@ -67,6 +106,14 @@ mod tests {
         assert_eq!(total("MemFree: 1 kB\nMemTotal:       24645900 kB\n"), Some(24_645_900 << 10));
         assert_eq!((total(""), total("MemTotal: much kB")), (None, None));
         assert!(of_machine().is_some());
+    }
+
+    #[test]
+    fn what_a_server_lacks_is_named_with_its_limit() {
+        let said = |error: Errno| lacking(&io::Error::from(error));
+        assert!(said(Errno::MFILE).contains("ulimit -n") && said(Errno::AGAIN).contains("ulimit -u"));
+        assert!(!said(Errno::IO).contains("ulimit"));
+        assert_eq!(room_to_serve(), Ok(()));
     }
 
     #[test]

@@ -493,16 +493,49 @@ fn a_mount_with_few_descriptors_works_or_leaves_nothing() {
         let plat = env!("CARGO_BIN_EXE_plat");
         let mut mount = tool::command("sh");
         mount.args(["-c", &script, "sh", plat, "mount"]).arg(&image).arg(&directory);
-        if mount.output().unwrap().status.success() {
+        let done = mount.output().unwrap();
+        if done.status.success() {
             assert_eq!(fs::read(directory.join("f/1")).unwrap(), vec![1; 10_000]);
             unmount_with(support::plat(&["umount"]).arg(&directory));
             works.push(most);
+        } else if most > 20 {
+            // With fewer nothing of the kind can be read.
+            let said = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert!(said.contains("ulimit -n"), "with {most}: {said}");
         }
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!table.contains(directory.to_str().unwrap()), "with {most} descriptors a mount stays");
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
     }
     assert!(works.contains(&63) && !works.contains(&6), "{works:?}");
+}
+
+/// A narrow address space is said before anything is mounted; a server that runs out of it later leaves a dead mount.
+#[test]
+fn a_mount_in_a_narrow_address_space_works_or_says_what_it_lacks() {
+    let test = "a_mount_in_a_narrow_address_space_works_or_says_what_it_lacks";
+    if !have_fuse(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let (image, directory) = (numbered(&scratch, 2, 10_000), scratch.join("m"));
+    fs::create_dir(&directory).unwrap();
+    for (megabytes, works) in [(60, false), (90, false), (180, false), (255, false), (600, true)] {
+        let script = format!("ulimit -v {}; exec \"$@\"", megabytes << 10);
+        let mut mount = tool::command("sh");
+        mount.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_plat"), "mount"]).arg(&image).arg(&directory);
+        let done = mount.output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.success(), works, "{megabytes} MiB: {said}");
+        if works {
+            assert_eq!(fs::read(directory.join("f/1")).unwrap(), vec![1; 10_000]);
+            unmount_with(support::plat(&["umount"]).arg(&directory));
+        } else {
+            assert!(said.contains("ulimit -v") && said.lines().count() == 1, "{megabytes} MiB: {said}");
+        }
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!table.contains(directory.to_str().unwrap()), "with {megabytes} MiB a mount stays");
+    }
 }
 
 /// The first control group of the memory controller below which groups can be made, and the file of the limit.

@@ -12,7 +12,9 @@ use platfs_store::format::manifest::{Flags, Manifest};
 use platfs_store::format::map::{CHUNK, Extent, LEAF_SPAN, Leaf, Map, Target};
 use platfs_store::format::packed;
 use platfs_store::objects::{Counts, Memory, Objects, Patience};
-use platfs_store::{Kind, Result, Store, Volume, clean, fork, id_of, key_of, key_of_manifest};
+use platfs_store::{
+    Kind, Result, Store, Volume, clean, fork, id_of, key_of, key_of_manifest, remove, volumes,
+};
 
 /// Requests that read which one prefix of S3 answers in a second, and those that write, by its documentation.
 const READS_A_SECOND: u64 = 5_500;
@@ -98,6 +100,7 @@ fn fleet(hosts: u64) {
 /// Images of 2 GiB over one base, with 40 chunks (20 MiB) of their own each.
 fn images(count: u64) -> Result<()> {
     let (store, memory) = store();
+    platfs_store::ready(&store)?;
     let chunks = LEAF_SPAN / CHUNK as u64;
     let base = put(&store, leaf(0, chunks, 0))?;
     for image in 1..=count {
@@ -156,6 +159,9 @@ fn volume(tib: u64) -> Result<()> {
     fork(&store, "large", "fork")?;
     println!("  fork: {}", between(store.counts(), before));
     let before = store.counts();
+    fork(&store, "large", "large@snapshot")?;
+    println!("  snapshot: {}", between(store.counts(), before));
+    let before = store.counts();
     let open = Volume::open(&store, "fork", "scale", false)?;
     println!("  opening the fork for writing: {}", between(store.counts(), before));
     let before = store.counts();
@@ -166,6 +172,43 @@ fn volume(tib: u64) -> Result<()> {
     let before = store.counts();
     open.close()?;
     println!("  closing it: {}", between(store.counts(), before));
+    Ok(())
+}
+
+/// A list where that many forks were made and removed, before and after a clean-up.
+fn removed(count: u64) -> Result<()> {
+    let (store, _) = store();
+    drop(Volume::create(&store, "base", GIB, "scale")?);
+    for number in 0..count {
+        let name = format!("fork-{number}");
+        fork(&store, "base", &name)?;
+        remove(&store, &name)?;
+    }
+    println!("{count} forks that were made and removed:");
+    for when in ["before", "after"] {
+        let before = store.counts();
+        volumes(&store, false)?;
+        println!("  a list {when} a clean-up: {}", between(store.counts(), before));
+        clean(&store, Duration::from_secs(86_400), false)?;
+    }
+    Ok(())
+}
+
+/// A volume that is open while it is synced that often, a block each time: objects that it refers to.
+fn synced(count: u64) -> Result<()> {
+    let (store, memory) = store();
+    let open = Volume::create(&store, "open", GIB, "scale")?;
+    let failed = |why: std::io::Error| platfs_store::Error::Invalid(why.to_string());
+    for number in 0..count {
+        open.write_at(number * 4096, &[1; 4096]).map_err(failed)?;
+        open.flush().map_err(failed)?;
+    }
+    for _ in 0..2 {
+        clean(&store, Duration::ZERO, false)?;
+        memory.pass(Duration::from_secs(2));
+    }
+    let objects = memory.contents().into_keys().filter(|key| key.starts_with("vol/")).count() - 1;
+    println!("a volume that is synced {count} times, a block each: {objects} objects after two clean-ups");
     Ok(())
 }
 
@@ -182,6 +225,8 @@ fn main() -> Result<()> {
     fleet(10_000);
     images(1_000)?;
     volume(100)?;
+    removed(1_000)?;
+    synced(10_000)?;
     writer();
     Ok(())
 }

@@ -15,6 +15,7 @@ use crate::console::{Console, Failure};
 use crate::control::{Served, Server};
 use crate::image;
 use crate::marks;
+use crate::memory;
 use crate::mount::daemon;
 use crate::mount::keeper::Keeper;
 use crate::mount::log::{Detail, Log};
@@ -91,6 +92,8 @@ impl Mount {
         if options.remount {
             return self.remount(console, &directory);
         }
+        memory::room_to_serve()
+            .map_err(|why| Failure::about(Shown(self.directory.as_os_str().as_bytes()), why))?;
         if !self.foreground && !self.background {
             return self.launch(&directory);
         }
@@ -178,7 +181,7 @@ impl Mount {
     ) -> Result<(), Failure> {
         let failed =
             |what: &dyn std::fmt::Display| Failure::about(Shown(directory.as_os_str().as_bytes()), what);
-        let stop = StopSignals::hold().map_err(|error| failed(&error))?;
+        let stop = StopSignals::hold().map_err(|error| failed(&memory::lacking(&error)))?;
         let Opened { image: OpenImage { volume, name: whole }, writable, shared, keeping, .. } = opened;
         let terms = terms(options, writable, &volume);
         let guard = Guard::as_asked(options.asked_permissions(), options.allow_other, writable);
@@ -192,8 +195,10 @@ impl Mount {
         let service = traced.clone().map_or(Arc::clone(&tree) as Arc<dyn Service>, |traced| traced);
         tuning::come_first();
         let below = tuning::device_of(directory).ok();
-        let session = Session::start(service, directory, &how).map_err(|error| failed(&error))?;
-        let channel = channel(&tree, &session, options.allow_other).map_err(|error| failed(&error))?;
+        let session =
+            Session::start(service, directory, &how).map_err(|error| failed(&memory::lacking(&error)))?;
+        let channel = channel(&tree, &session, options.allow_other)
+            .map_err(|error| failed(&memory::lacking(&error)))?;
         tree.served_by(transport_name(session.transport()), session.scheduling(), session.catch_up());
         if let Some(advice) = tuning::advice(options.transport, session.transport()) {
             // Not in the log: it is the same at each mount.
@@ -202,16 +207,17 @@ impl Mount {
         self.announce(&tree, &session, &whole, how.threads);
         let every = Duration::from_secs(u64::from(options.commit));
         let keeper = writable.then(|| Keeper::start(Arc::clone(&tree), every)).transpose();
-        let keeper = keeper.map_err(|error| failed(&error))?;
+        let keeper = keeper.map_err(|error| failed(&memory::lacking(&error)))?;
         tree.limited_by(Limits::raise(directory, below), session.notifier());
         tree.look_at_room();
         if self.background {
-            daemon::detach().map_err(|error| failed(&error))?;
+            daemon::detach().map_err(|error| failed(&memory::lacking(&error)))?;
             tuning::group_comes_first();
         }
         let told = Arc::clone(tree.log());
         stores::tell_to(Box::new(move |text| told.say(Detail::Complaints, text)));
-        unmount_on(stop, Arc::clone(tree.log()), directory.to_owned()).map_err(|error| failed(&error))?;
+        unmount_on(stop, Arc::clone(tree.log()), directory.to_owned())
+            .map_err(|error| failed(&memory::lacking(&error)))?;
         let done = session.wait();
         let ending = channel.ending();
         drop((channel, keeper, prefetch));
@@ -221,7 +227,7 @@ impl Mount {
         drop(shared);
         ending.finish(closed.as_ref().map(drop).map_err(ToString::to_string));
         closed.map_err(|why| Failure::about(&whole, why))?;
-        done.map_err(|error| failed(&error))
+        done.map_err(|error| failed(&memory::lacking(&error)))
     }
 
     /// How the kernel is spoken with.
