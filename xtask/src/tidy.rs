@@ -1,6 +1,7 @@
 //! The rules of the source tree, each with its remedy in the message. Reads files only; runs as a test, too.
 
 mod book;
+mod by_path;
 mod citations;
 mod ladder;
 mod modules;
@@ -127,6 +128,7 @@ fn ladders(root: &Path, found: &mut Vec<String>) {
         let units = units(root, ladder.path);
         ladder::check(ladder, &Modules::of(&units), found);
         units.iter().for_each(|unit| rights::check(&unit.shown, &unit.code, found));
+        units.iter().for_each(|unit| by_path::check(&unit.shown, &unit.code, found));
         let long = long_lists(&units);
         if long.len() > ladder.long_lists {
             found.push(format!(
