@@ -1,7 +1,7 @@
 //! The glance at a volume that is marked clean: at what a mount needs, before a check is spared.
 //!
-//! Owns: which passes that takes. They read the superblock, descriptors, the journal's inode and superblock, the resize
-//! inode and the root directory's inode, and nothing that grows with the number of files. Excludes the marks that ask
+//! Owns: which passes that takes. They read the superblock, descriptors, the block of multiple mount
+//! protection, the journal's inode and superblock, the resize inode and the root directory's inode, and nothing that grows with the number of files. Excludes the marks that ask
 //! for a check (journal, state, times): those who pass a volume over know them.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::issue::{Decision, Issue, Progress, Sink};
 use super::staged::Staged;
 use super::subject::Subject;
 use super::voice::Report;
-use super::{Options, contents, descriptors, log, opening, resize};
+use super::{Options, contents, descriptors, log, opening, protection, resize};
 use platfs_device::journal::NoWriter;
 use platfs_device::{Device, Result};
 
@@ -45,6 +45,7 @@ pub fn glance(device: Arc<dyn Device>, options: &Options) -> Result<Option<Strin
     descriptors::glance(&mut subject, &facts, &mut report);
     facts.all_kept()?;
     if report.summary.issues == 0 {
+        protection::judge(&subject, &facts, &mut report);
         resize::check(&mut subject, &facts, &mut report)?;
         log::check(&mut subject, &facts, &mut report)?;
     }

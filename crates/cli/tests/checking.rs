@@ -300,7 +300,7 @@ fn bare(scratch: &Scratch, fs_type: &str) -> PathBuf {
 #[test]
 fn a_clean_mark_hides_nothing_that_a_mount_needs() {
     let test = "a_clean_mark_hides_nothing_that_a_mount_needs";
-    if !tool::have_tools(test, &["mke2fs", "debugfs"]) {
+    if !tool::have_tools(test, &["mke2fs", "debugfs", "e2fsck"]) {
         return;
     }
     let scratch = Scratch::new("check-clean-mark");
@@ -331,9 +331,19 @@ fn a_clean_mark_hides_nothing_that_a_mount_needs() {
             fs::write(&image, &whole).unwrap();
             let file = File::options().write(true).open(&image).unwrap();
             file.write_all_at(bytes, place(root)).unwrap();
+            let copy = scratch.join("theirs.img");
+            fs::copy(&image, &copy).unwrap();
+            let theirs = tool::command("e2fsck").arg("-p").arg(&copy).output().unwrap();
+            let of_superblock = (1024..2048).contains(&place(root));
+            // Codes are sums: it may have cleared something before it gave up. It takes that many blocks for possible.
+            let is_refused = theirs.status.code().unwrap() & 8 != 0;
+            assert!(is_refused || !of_superblock || what == "blocks behind the device", "{what}: {theirs:?}");
+            let expected = if of_superblock { 8 } else { 4 };
+            let damaged = fs::read(&image).unwrap();
             for output in [called("fsck.ext4", &["-a"], &image), called("e2fsck", &["-p"], &image)] {
-                assert_eq!(output.status.code(), Some(4), "{fs_type}: {what}: {output:?}");
+                assert_eq!(output.status.code(), Some(expected), "{fs_type}: {what}: {output:?}, {theirs:?}");
             }
+            assert!(fs::read(&image).unwrap() == damaged, "{fs_type}: {what}: nothing is written");
         }
         fs::write(&image, &whole).unwrap();
         File::options().write(true).open(&image).unwrap().set_len(20 << 20).unwrap();
@@ -343,6 +353,16 @@ fn a_clean_mark_hides_nothing_that_a_mount_needs() {
         assert!(text(&ran).contains("the volume needs 33554432 bytes"), "{}", text(&ran));
         assert_eq!(fs::read(&image).unwrap(), whole[..20 << 20], "{fs_type}: nothing is written");
     }
+    let protected = scratch.join("protected.img");
+    let mut make = tool::command("mke2fs");
+    make.args(["-q", "-F", "-t", "ext4", "-O", "mmp,^metadata_csum"]).arg(&protected).arg("16M");
+    assert!(make.output().unwrap().status.success());
+    assert_eq!(called("fsck.ext4", &["-a"], &protected).status.code(), Some(0));
+    // No block of multiple mount protection, without which Linux mounts nothing.
+    File::options().write(true).open(&protected).unwrap().write_all_at(&[0; 8], 1024 + 0x168).unwrap();
+    let output = called("fsck.ext4", &["-a"], &protected);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    fsck::assert_clean(&protected);
     let journal = scratch.join("journal.img");
     let mut make = tool::command("mke2fs");
     make.args(["-q", "-F", "-O", "journal_dev", "-b", "4096"]).arg(&journal).arg("8M");

@@ -93,6 +93,8 @@ pub struct Check {
 
 /// The kind of a volume whose end is missing.
 const CUT_SHORT: &str = "volume-cut-short";
+/// The kind of a volume that can't be opened by its superblock.
+const NO_SUPERBLOCK: &str = "superblock-damaged";
 
 fn block_size(text: &str) -> Result<u32, String> {
     let bytes: u32 = text.parse().map_err(|_| "not a number of bytes".to_owned())?;
@@ -362,6 +364,8 @@ impl Check {
             () if cancelled => fsck::CANCELLED,
             () if made.findings.count() == 0 && made.left == 0 => fsck::SOUND,
             () if written && made.left == 0 => fsck::REPAIRED,
+            // e2fsck -p takes no backup either, and says that there was no volume to check.
+            () if held.mode == Mode::Preen && made.findings.has(NO_SUPERBLOCK) => fsck::FAILED,
             () => fsck::UNSOUND,
         };
         shown = shown.and_then(|()| self.end(console, held, &made, Ending { code, written }));
@@ -447,7 +451,7 @@ impl Check {
             _ => format!("{}; NOT SOUND, and nothing was written", counted(count, "problem")),
         };
         writeln!(console.out, "{name}: {state}")?;
-        if code == fsck::UNSOUND && !written && !self.fsck {
+        if matches!(code, fsck::UNSOUND | fsck::FAILED) && !written && !self.fsck {
             let how = match (findings.repairable(), made.left) {
                 _ if findings.has(CUT_SHORT) => format!(
                     "copy the image again, or make the partition as long as it was; `plat export {name} DIR` takes \
