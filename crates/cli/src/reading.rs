@@ -206,7 +206,7 @@ pub fn no_superblock(device: &dyn Device, name: &str, error: &Error) -> String {
 }
 
 /// The library's words, and what the user can do about it.
-fn explained(error: &Error) -> String {
+pub fn explained(error: &Error) -> String {
     match error {
         Error::Corrupt(_) => format!("{error}; `plat check -n` shows more, `plat check` repairs"),
         Error::Unsupported(_) => format!("{error}; `plat info` shows what is known"),

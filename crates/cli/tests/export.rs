@@ -267,3 +267,46 @@ fn what_is_encrypted_is_left_out() {
     assert_eq!(fs::read(directory.join("plain")).unwrap(), b"contents");
     assert_eq!(fs::read_dir(directory.join("locked")).unwrap().count(), 0);
 }
+
+/// An image whose end is lost: what lies there is named, and all else comes out.
+#[test]
+fn it_goes_on_where_bytes_are_lost() {
+    if !tool::have_tools("it_goes_on_where_bytes_are_lost", &["mke2fs"]) {
+        return;
+    }
+    let scratch = Scratch::new("export-keep-going");
+    let tree = scratch.join("tree");
+    fs::create_dir_all(tree.join("sub")).unwrap();
+    for at in 0..20 {
+        fs::write(tree.join(format!("sub/{at:02}")), vec![b'0' + at; 2 << 20]).unwrap();
+    }
+    let path = image(&scratch, &tree, "none,extent,filetype,sparse_super");
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(34 << 20).unwrap();
+    let files = |out: &Path| {
+        fs::read_dir(out.join("sub")).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+    };
+
+    let out = scratch.join("stopped");
+    assert_eq!(plat(&["export"], &[&path, &out]).status.code(), Some(1));
+    assert!(!out.exists());
+    let usage = plat(&["get", "--keep-going"], &[&path, Path::new("sub/00"), &out]);
+    assert_eq!(usage.status.code(), Some(2));
+
+    let out = scratch.join("some");
+    let output = plat(&["export", "--keep-going"], &[&path, &out]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && said.contains("sub/19: left out, as bytes"), "{said}");
+    let left_out = said.lines().filter(|line| line.contains("left out, as bytes")).count();
+    let there = files(&out);
+    assert!(left_out > 0 && there.len() + left_out >= 20 && !there.is_empty(), "{said}");
+    assert!(said.lines().last().unwrap().contains("parts can't be read"), "{said}");
+    for path in there {
+        let bytes = fs::read(&path).unwrap();
+        assert!(bytes.len() == 2 << 20 && bytes.iter().all(|byte| *byte == bytes[0]), "{}", path.display());
+    }
+
+    let out = scratch.join("all");
+    let output = plat(&["get", "-r", "--keep-going=zeros"], &[&path, Path::new("sub"), &out]);
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 20);
+}

@@ -1,9 +1,10 @@
-//! Work that is ended, at every moment: a typed error, and nothing left behind.
+//! Work that is ended, at every moment: a typed error, and nothing left behind. And work that goes on where it can't read.
 
 #![allow(clippy::unwrap_used, reason = "in a test it is a failure with a place")]
 
 use platfs::device::{Device, FileDevice, MemoryDevice};
 use platfs::{OpenOptions, Volume};
+use platfs_image::export::Unread;
 use platfs_image::{
     BuildError, Builder, Exporter, Packing, Progress, Size, Source, SourceError, Stage, Watch,
 };
@@ -110,4 +111,100 @@ fn progress_comes_to_its_totals() {
     assert_eq!((data.total_files, data.files), (Some(3), 3));
     assert_eq!((data.total_bytes, data.bytes), (Some(9 << 20), 9 << 20));
     assert!(seen.iter().zip(seen.iter().skip(1)).all(|(one, next)| next.bytes <= one.bytes + (1 << 20)));
+}
+
+/// A device that fails in the blocks of a set, each of 1 KiB.
+struct Bad {
+    under: MemoryDevice,
+    blocks: Mutex<BTreeSet<u64>>,
+}
+
+impl Device for Bad {
+    fn size(&self) -> u64 {
+        self.under.size()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+        let blocks = offset / 1024..(offset + buffer.len() as u64).div_ceil(1024);
+        match self.blocks.lock().unwrap().range(blocks).next() {
+            Some(block) => Err(std::io::Error::other(format!("block {block} is bad"))),
+            None => self.under.read_at(offset, buffer),
+        }
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        self.under.write_at(offset, data)
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A volume with three files and two directories, on which 8 KiB of `a` and the directory `lost` are bad.
+fn with_bad_blocks(scratch: &Path) -> Volume {
+    tree(&scratch.join("tree"));
+    fs::create_dir(scratch.join("tree/lost")).unwrap();
+    fs::write(scratch.join("tree/lost/d"), vec![b'y'; 5000]).unwrap();
+    let source = Source::open(scratch.join("tree")).unwrap();
+    Builder::new(&source).build(scratch.join("disk.img")).unwrap();
+    let under = MemoryDevice::from_bytes(&fs::read(scratch.join("disk.img")).unwrap());
+    let bad = Arc::new(Bad { under, blocks: Mutex::default() });
+    let open = || Volume::open(Arc::clone(&bad) as Arc<dyn Device>, &OpenOptions::new()).unwrap();
+    let volume = open();
+    let start = |path: &str| {
+        let segment =
+            volume.map(volume.resolve_link(path.as_bytes()).unwrap()).unwrap().next().unwrap().unwrap();
+        match segment.state {
+            platfs::State::Mapped(start) => start.0,
+            _ => panic!("{path} begins with a hole"),
+        }
+    };
+    let unit = u64::from(volume.format().geometry.block_size.bytes()) / 1024;
+    let (file, directory) = (start("a") * unit, start("lost") * unit);
+    bad.blocks.lock().unwrap().extend((file + 12..file + 20).chain([directory]));
+    open()
+}
+
+/// What an export tells, one line each.
+fn told(exporter: Exporter<'_>, zeros: bool, out: &Path) -> Vec<String> {
+    let lines = Mutex::new(Vec::new());
+    let tell = |unread: &Unread<'_>| {
+        lines.lock().unwrap().push(format!("{} {:?}", String::from_utf8_lossy(unread.path), unread.lacks));
+    };
+    exporter.keep_going(zeros, &tell).to_directory(out).unwrap();
+    lines.into_inner().unwrap()
+}
+
+#[test]
+fn bad_blocks_cost_only_what_lies_in_them() {
+    let scratch = tempfile::tempdir().unwrap();
+    let volume = with_bad_blocks(scratch.path());
+    let exporter = Exporter::new(&volume);
+    let out = scratch.path().join("stopped");
+    assert!(exporter.to_directory(&out).is_err() && !out.exists(), "without the option nothing is left");
+
+    let out = scratch.path().join("out");
+    let lines = told(exporter.clone(), false, &out);
+    assert_eq!(lines, ["a FileFor(12288..20480)", "lost Names"]);
+    assert_eq!(names(&out), BTreeSet::from(["b".into(), "lost".into(), "sub".into()]));
+    assert_eq!(names(&out.join("lost")), BTreeSet::new());
+    assert_eq!(fs::read(out.join("sub/c")).unwrap(), vec![b'x'; 3 << 20]);
+
+    let out = scratch.path().join("zeros");
+    let lines = told(exporter.clone(), true, &out);
+    assert_eq!(lines, ["a Bytes(12288..20480)", "lost Names"]);
+    let mut whole = vec![b'x'; 3 << 20];
+    whole[12288..20480].fill(0);
+    assert!(fs::read(out.join("a")).unwrap() == whole, "all else of the file is there");
+    assert_eq!(fs::read(out.join("b")).unwrap(), vec![b'x'; 3 << 20]);
+
+    let mut archive = Vec::new();
+    let lines = Mutex::new(0);
+    let tell = |_: &Unread<'_>| *lines.lock().unwrap() += 1;
+    exporter.keep_going(true, &tell).to_archive(&mut archive, Packing::Plain).unwrap();
+    assert_eq!(*lines.lock().unwrap(), 2);
+    fs::write(scratch.path().join("out.tar"), archive).unwrap();
+    let source = Source::open(scratch.path().join("out.tar")).unwrap();
+    assert!(source.catalogue().find(b"sub/c").is_some() && source.catalogue().find(b"lost/d").is_none());
 }

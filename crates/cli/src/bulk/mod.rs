@@ -10,6 +10,7 @@ pub mod convert;
 pub mod copy;
 pub mod defrag;
 pub mod export;
+pub mod forgiving;
 pub mod import;
 mod maker;
 pub mod put;

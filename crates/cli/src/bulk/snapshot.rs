@@ -21,9 +21,23 @@ pub fn take(
     to: Arc<dyn Device>,
     go_on: impl FnMut(u64) -> Result<(), Halt>,
 ) -> Result<u64, Halt> {
+    take_believing(keeping, to, || true, go_on)
+}
+
+/// The same of a device of which what was read may be untrue, as `is_true` says once bitmaps were read.
+///
+/// # Errors
+/// As [`take`].
+pub fn take_believing(
+    keeping: &Arc<Keeping>,
+    to: Arc<dyn Device>,
+    is_true: impl FnOnce() -> bool,
+    go_on: impl FnMut(u64) -> Result<(), Halt>,
+) -> Result<u64, Halt> {
     let taking = keeping.begin(to)?;
     // A volume of which the bitmaps can't be read is copied as a whole.
-    if let Some(ranges) = needed(&taking) {
+    let ranges = needed(&taking);
+    if let Some(ranges) = ranges.filter(|_| is_true()) {
         taking.only(ranges);
     }
     taking.copy(go_on)?;

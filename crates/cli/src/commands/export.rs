@@ -12,9 +12,10 @@ use clap::Args;
 use ondisk::units::InodeNumber;
 use platfs_host::{Place, Privacy};
 use platfs_image::archive::WriteError;
-use platfs_image::export::Losses;
+use platfs_image::export::{Losses, Unread};
 use platfs_image::{ExportError, Exporter, Packing};
 
+use super::keeping_going::{KeepGoingArgs, Lacking};
 use super::live;
 use crate::bulk::Done;
 use crate::console::{Console, Failure};
@@ -42,6 +43,8 @@ pub struct Export {
     /// Replaces an archive that exists.
     #[arg(long, short)]
     force: bool,
+    #[command(flatten)]
+    keep_going: KeepGoingArgs,
     /// What was done, as JSON; of a mount only.
     #[arg(long)]
     json: bool,
@@ -111,21 +114,25 @@ impl Export {
             refuse_existing(&self.out, self.force, form == Form::Directory)?;
         }
         if live::is_directory(&self.image) {
+            self.keep_going.refuse_of_mount()?;
             return self.live(console, form);
         }
         let image = OpenImage::open_with(&self.image, &self.keys, console)?;
         let from = image.find(&self.from, true)?;
-        let exporter = Exporter::new(&image.volume).from(from);
+        let lacking = Lacking::of(&image.name);
+        let tell = |unread: &Unread<'_>| lacking.unread(unread);
+        let exporter = self.keep_going.apply(Exporter::new(&image.volume).from(from), &tell);
         let out = (form != Form::Stdout).then_some(&*self.out);
         let failed = |error| failure(&image, out, error);
-        let losses = match form {
-            Form::Stdout => exporter.to_archive(&mut *console.out, Packing::Plain).map_err(failed)?,
-            Form::Directory => exporter.to_directory(&self.out).map_err(failed)?,
+        let done = match form {
+            Form::Stdout => exporter.to_archive(&mut *console.out, Packing::Plain).map_err(failed),
+            Form::Directory => exporter.to_directory(&self.out).map_err(failed),
             Form::Archive(packing) => {
-                self.to_output(|file| exporter.to_archive(file, packing).map_err(failed))?
+                self.to_output(|file| exporter.to_archive(file, packing).map_err(failed))
             }
         };
-        losses.lines().for_each(|line| console.warn(line));
+        lacking.say(console)?;
+        done?.lines().for_each(|line| console.warn(line));
         Ok(())
     }
 
@@ -219,10 +226,12 @@ pub(super) fn failure(image: &OpenImage, out: Option<&Path>, error: ExportError)
 /// Makes a directory of the host, which does not exist, of one of an image; whole or not at all.
 pub(super) fn tree_to_directory(
     image: &OpenImage,
-    from: InodeNumber,
+    (from, keep_going): (InodeNumber, KeepGoingArgs),
     place: &Place,
+    lacking: &Lacking,
 ) -> Result<Losses, Failure> {
-    let done = Exporter::new(&image.volume).from(from).to_place(place);
+    let tell = |unread: &Unread<'_>| lacking.unread(unread);
+    let done = keep_going.apply(Exporter::new(&image.volume).from(from), &tell).to_place(place);
     done.map_err(|error| failure(image, Some(&place.path), error))
 }
 

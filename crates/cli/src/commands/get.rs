@@ -14,6 +14,7 @@ use ondisk::units::InodeNumber;
 use platfs::{Metadata, Reader, State};
 use platfs_host::{Place, Privacy};
 
+use super::keeping_going::{KeepGoingArgs, Lacking};
 use super::{export, live, out_of_mount};
 use crate::console::{Console, Failure};
 use crate::door::output::Output;
@@ -38,6 +39,8 @@ pub struct Get {
     /// Existing files are replaced; directories never are.
     #[arg(short, long)]
     force: bool,
+    #[command(flatten)]
+    keep_going: KeepGoingArgs,
 }
 
 impl Get {
@@ -54,7 +57,11 @@ impl Get {
                 Shown(out.as_os_str().as_bytes())
             )));
         }
+        if self.keep_going.keep_going.is_some() && !self.recursive {
+            return Err(Failure::Usage("--keep-going needs --recursive".to_owned()));
+        }
         if live::is_directory(&self.image) {
+            self.keep_going.refuse_of_mount()?;
             return self.live(console, sources, out);
         }
         let image = OpenImage::open_with(&self.image, &self.keys, console)?;
@@ -92,7 +99,7 @@ impl Get {
                 let subject = format!("{}: {}", image.name, Shown(source.as_bytes()));
                 return Err(Failure::about(subject, "is a directory; --recursive copies it"));
             }
-            return directory(console, image, inode, &place(source, out)?);
+            return self.directory(console, image, inode, &place(source, out)?);
         }
         let place = place(source, out)?;
         if !self.force && place.is_taken() {
@@ -104,21 +111,24 @@ impl Get {
             Problem::Outside(error) => outside(&place.path, error),
         })
     }
-}
 
-/// A directory, by the code of `export`: names of the image never lead out of the target.
-fn directory(
-    console: &mut Console<'_>,
-    image: &OpenImage,
-    inode: InodeNumber,
-    place: &Place,
-) -> Result<(), Failure> {
-    if place.is_taken() {
-        return Err(outside(&place.path, "exists; directories are not replaced"));
+    /// A directory, by the code of `export`: names of the image never lead out of the target.
+    fn directory(
+        &self,
+        console: &mut Console<'_>,
+        image: &OpenImage,
+        inode: InodeNumber,
+        place: &Place,
+    ) -> Result<(), Failure> {
+        if place.is_taken() {
+            return Err(outside(&place.path, "exists; directories are not replaced"));
+        }
+        let lacking = Lacking::of(&image.name);
+        let done = export::tree_to_directory(image, (inode, self.keep_going), place, &lacking);
+        lacking.say(console)?;
+        done?.lines().for_each(|line| console.warn(line));
+        Ok(())
     }
-    let losses = export::tree_to_directory(image, inode, place)?;
-    losses.lines().for_each(|line| console.warn(line));
-    Ok(())
 }
 
 /// Where the copy of a file goes.

@@ -23,6 +23,7 @@ mod info;
 mod into_mount;
 mod journal;
 mod json;
+mod keeping_going;
 mod live;
 mod ln;
 mod ls;

@@ -7,11 +7,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use platfs::device::Keeping;
+use platfs::device::{Device, Keeping};
 use platfs_host::Privacy;
 
+use super::keeping_going::{KeepGoingArgs, Lacking, Unreadable};
 use super::live;
-use crate::bulk::{Done, snapshot};
+use crate::bulk::{Done, forgiving::Forgiving, snapshot};
 use crate::console::{Console, Failure};
 use crate::control::protocol::Verb;
 use crate::door::{self, output::Output};
@@ -31,6 +32,8 @@ pub struct Snapshot {
     /// Replaces a file that exists.
     #[arg(short, long)]
     force: bool,
+    #[command(flatten)]
+    keep_going: KeepGoingArgs,
     /// One JSON object.
     #[arg(long)]
     json: bool,
@@ -42,7 +45,14 @@ impl Snapshot {
             return Err(Failure::about(self.out.display(), "exists; `--force` replaces it"));
         }
         let is_live = live::is_meant(&self.source, None);
-        let done = if is_live { self.of_mount(console)? } else { self.of_image()? };
+        if is_live {
+            self.keep_going.refuse_of_mount()?;
+        }
+        if self.keep_going.keep_going == Some(Unreadable::LeaveOut) {
+            let what = "a snapshot can't leave out bytes; --keep-going=zeros puts zeros in their place";
+            return Err(Failure::Usage(what.to_owned()));
+        }
+        let done = if is_live { self.of_mount(console)? } else { self.of_image(console)? };
         if !self.json {
             let (out, bytes) = (Shown(self.out.as_os_str().as_encoded_bytes()), human(done.bytes));
             return Ok(writeln!(console.out, "{out}: {bytes} looked at")?);
@@ -62,7 +72,7 @@ impl Snapshot {
         Ok(done)
     }
 
-    fn of_image(&self) -> Result<Done, Failure> {
+    fn of_image(&self, console: &mut Console<'_>) -> Result<Done, Failure> {
         let name = image::shown(&self.source).to_string();
         let failed = |error: std::io::Error| Failure::about(self.out.display(), error);
         let _shared = door::share(&self.source).map_err(|error| Failure::about(&name, error))?;
@@ -73,13 +83,20 @@ impl Snapshot {
             Output::through(&self.out, device.size(), image::privacy(&self.source)).map_err(failed)?;
         let to = output.device().map_err(failed)?;
         let mut done = Done::default();
-        snapshot::take(&Arc::new(Keeping::new(device)), Arc::new(to), |bytes| {
+        let forgiving = self.keep_going.keep_going.map(|_| Arc::new(Forgiving::new(Arc::clone(&device))));
+        let from = forgiving.clone().map_or(device, |forgiving| forgiving as Arc<dyn Device>);
+        let is_true = || forgiving.as_ref().is_none_or(|forgiving| forgiving.is_whole());
+        snapshot::take_believing(&Arc::new(Keeping::new(from)), Arc::new(to), is_true, |bytes| {
             done.bytes = bytes;
             live::show(&done);
             Ok(())
         })
         .map_err(|halt| Failure::about(&name, halt))?;
         output.finish().map_err(failed)?;
+        let lacking = Lacking::of(&name);
+        let unread = forgiving.map(|forgiving| forgiving.unread()).unwrap_or_default();
+        unread.iter().for_each(|(range, why)| lacking.zeros(range, why));
+        lacking.say(console)?;
         Ok(done)
     }
 }

@@ -213,7 +213,8 @@ impl<'a> Difference<'a> {
         };
         let mut meter = Meter::new(Watch::default());
         let inode = item.metadata.inode;
-        self.sink.file(&white, &mut Contents { volume: self.now, inode, path: &path, meter: &mut meter })
+        let (meter, keep) = (&mut meter, None);
+        self.sink.file(&white, &mut Contents { volume: self.now, inode, path: &path, meter, keep })
     }
 
     /// Tells what became of an item; whether it is to be passed on.

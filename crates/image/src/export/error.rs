@@ -90,6 +90,13 @@ pub enum ExportError {
     Cancelled(#[from] Cancelled),
 }
 
+impl ExportError {
+    /// Whether the image is the reason, in something that others can be exported without.
+    pub(super) fn is_of_image(&self) -> bool {
+        matches!(self, Self::Image { .. } | Self::Name { .. } | Self::Budget { .. })
+    }
+}
+
 /// A path below the exported directory, which itself is a dot.
 struct At<'a>(&'a [u8]);
 

@@ -3,6 +3,7 @@
 use super::archive::ArchiveSink;
 use super::difference::{Difference, Tell};
 use super::directory::DirectorySink;
+use super::unread::{KeepGoing, TellUnread};
 use super::{Contents, ExportError, Item, Loss, Losses, Sink, Terms, export};
 use crate::archive::WriteError;
 use crate::output::{NewDirectory, Output, Place, Privacy};
@@ -72,6 +73,7 @@ pub struct Exporter<'v> {
     beside_others: bool,
     privacy: Privacy,
     since: Option<(&'v Volume, &'v Tell<'v>)>,
+    keep: Option<KeepGoing<'v>>,
 }
 
 /// Whether a file, of which the path and the facts are given, may be exported.
@@ -84,8 +86,8 @@ impl<'v> Exporter<'v> {
     /// All of a volume. An empty `lost+found` of the root, as mkfs makes it, is left out: a build makes it again.
     pub fn new(volume: &'v Volume) -> Self {
         let (watch, permit, shows, since) = (Watch::default(), None, None, None);
-        let (beside_others, privacy) = (false, Privacy::Private);
-        Self { volume, from: InodeNumber::ROOT, watch, permit, shows, beside_others, privacy, since }
+        let (beside_others, privacy, keep) = (false, Privacy::Private, None);
+        Self { volume, from: InodeNumber::ROOT, watch, permit, shows, beside_others, privacy, since, keep }
     }
 
     /// Permission bits of a new archive. It holds what the volume holds, so nobody else may read it unless this says so.
@@ -133,6 +135,13 @@ impl<'v> Exporter<'v> {
         self
     }
 
+    /// Goes on where the image can't be read, and tells of all that the output lacks. A file with bytes that can't be
+    /// read is left out, unless zeros may stand for these. Data are read twice.
+    pub fn keep_going(mut self, zeros: bool, tell: &'v TellUnread<'v>) -> Self {
+        self.keep = Some(KeepGoing { tell, zeros });
+        self
+    }
+
     /// Hands every file to `sink`.
     ///
     /// # Errors
@@ -154,8 +163,8 @@ impl<'v> Exporter<'v> {
     }
 
     fn walk(&self, sink: &mut dyn Sink) -> Result<(), ExportError> {
-        let terms = Terms { watch: self.watch.clone(), beside_others: self.beside_others, shows: self.shows };
-        export(self.volume, self.from, sink, terms)
+        let (watch, beside_others, shows) = (self.watch.clone(), self.beside_others, self.shows);
+        export(self.volume, self.from, sink, Terms { watch, beside_others, shows, keep: self.keep })
     }
 
     /// Writes a tar archive to a stream, which should be buffered, and flushes it.

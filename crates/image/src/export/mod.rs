@@ -6,6 +6,7 @@
 //!
 //! The image is not trusted: names that are no names are refused, a directory is entered once, and all
 //! files together hold no more data than the volume has room for, so that the output is bounded.
+//! Where the caller asks for it, what can't be read is left out and told ([`Unread`]), and the walk goes on.
 //! What a sink cannot keep (a socket in an archive, an owner without privilege) is counted in [`Losses`].
 
 mod archive;
@@ -14,11 +15,13 @@ mod directory;
 mod error;
 mod exporter;
 mod losses;
+mod unread;
 
 pub use difference::{Aspect, Change, Nowhere, Tell};
 pub use error::ExportError;
 pub use exporter::{Exporter, Packing};
 pub use losses::{Loss, Losses};
+pub use unread::{Lacks, TellUnread, Unread};
 
 use crate::archive::{Device, Run, Xattr, limits};
 use crate::watch::{Meter, Stage, Watch};
@@ -26,7 +29,10 @@ use ondisk::features::RoCompat;
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
 use platfs::{DirEntry, Metadata, Pin, State, Volume, Walk};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use unread::{KeepGoing, Searched};
 
 /// Bytes read from the image at once.
 const CHUNK: usize = 1 << 20;
@@ -92,6 +98,7 @@ pub struct Contents<'v> {
     inode: InodeNumber,
     path: &'v [u8],
     meter: &'v mut Meter,
+    keep: Option<KeepGoing<'v>>,
 }
 
 impl Contents<'_> {
@@ -116,7 +123,13 @@ impl Contents<'_> {
             while at < end {
                 let want = usize::try_from(end - at).unwrap_or(CHUNK).min(buffer.len());
                 let piece = buffer.get_mut(..want).unwrap_or_default();
-                let mut count = file.read_at(at, piece).map_err(failed)?;
+                let mut count = match file.read_at(at, piece) {
+                    Ok(count) => count,
+                    Err(error) => {
+                        self.zeros_for(at..at + want as u64, failed(error))?;
+                        0
+                    }
+                };
                 if count == 0 {
                     // Somebody has cut it since its length was asked for.
                     piece.fill(0);
@@ -129,6 +142,13 @@ impl Contents<'_> {
         }
         Ok(())
     }
+
+    /// Says that zeros stand for bytes that could be read before and can't be now; fails if they may not.
+    fn zeros_for(&self, bytes: Range<u64>, error: ExportError) -> Result<(), ExportError> {
+        let Some(keep) = self.keep.filter(|keep| keep.zeros) else { return Err(error) };
+        keep.tell(self.path, Lacks::Bytes(bytes), &error);
+        Ok(())
+    }
 }
 
 fn longest(runs: &[Run]) -> usize {
@@ -136,11 +156,15 @@ fn longest(runs: &[Run]) -> usize {
     usize::try_from(longest).unwrap_or(CHUNK)
 }
 
-/// How a walk is done.
-struct Terms<'v> {
+/// How a walk goes.
+struct Terms<'t> {
     watch: Watch,
+    /// Others may change the volume meanwhile; then the directories that the walk is in are held.
     beside_others: bool,
-    shows: Option<&'v exporter::Shows<'v>>,
+    /// What can't be read is left out.
+    keep: Option<KeepGoing<'t>>,
+    /// Extended attributes that are handed over, by their names; all where it is not said.
+    shows: Option<&'t exporter::Shows<'t>>,
 }
 
 /// Hands all that is below the directory `from`, and itself, to `sink`.
@@ -161,12 +185,10 @@ fn export<'v>(
             sink.leave()?;
             continue;
         };
-        let Some(held) = tree.hold(&entry)? else { continue };
-        if tree.is_directory(&entry)? && !tree.is_lost_and_found(&entry, from)? {
-            tree.enter(&entry.name, entry.inode, sink)?;
-            if tree.walk.depth() > tree.held.len() {
-                tree.held.push(held);
-            }
+        let path = join(tree.walk.path(), &entry.name);
+        if !tree.unread.remove(&(path, entry.inode)) {
+            let done = tree.descend(&entry, from, sink);
+            tree.left_out(&entry, done)?;
         }
     }
     Ok(())
@@ -181,23 +203,62 @@ struct Tree<'v> {
     /// Bytes of data that the volume may still hold.
     budget: u64,
     meter: Meter,
-    /// Others may change the volume meanwhile; then the directories that the walk is in are held.
     beside_others: bool,
     shows: Option<&'v exporter::Shows<'v>>,
     held: Vec<Option<Pin<'v>>>,
+    keep: Option<KeepGoing<'v>>,
+    /// Names of the directories that the walk is in that were told of, each as a whole path.
+    unread: HashSet<(Vec<u8>, InodeNumber)>,
 }
 
 impl<'v> Tree<'v> {
     fn new(volume: &'v Volume, terms: Terms<'v>) -> Self {
-        let Terms { watch, beside_others, shows } = terms;
-        let meter = Meter::new(watch);
         let geometry = &volume.format().geometry;
         // Where blocks are shared on purpose, each file alone is bounded by the map's own limits.
         let shared = volume.format().features.ro_compat.contains(RoCompat::SHARED_BLOCKS);
         let bytes = geometry.blocks.saturating_mul(u64::from(geometry.block_size.bytes()));
         let budget = if shared { u64::MAX } else { bytes };
-        let (walk, firsts, held) = (Walk::new(volume), HashMap::new(), Vec::new());
-        Self { volume, walk, firsts, budget, meter, beside_others, shows, held }
+        Self {
+            volume,
+            walk: Walk::new(volume),
+            firsts: HashMap::new(),
+            budget,
+            meter: Meter::new(terms.watch),
+            beside_others: terms.beside_others,
+            shows: terms.shows,
+            held: Vec::new(),
+            keep: terms.keep,
+            unread: HashSet::new(),
+        }
+    }
+
+    /// Goes into what an entry of the directory that the walk is in leads to, if that is a directory.
+    fn descend(
+        &mut self,
+        entry: &DirEntry,
+        from: InodeNumber,
+        sink: &mut dyn Sink,
+    ) -> Result<(), ExportError> {
+        let Some(held) = self.hold(entry)? else { return Ok(()) };
+        if self.is_directory(entry)? && !self.is_lost_and_found(entry, from)? {
+            self.enter(&entry.name, entry.inode, sink)?;
+            if self.walk.depth() > self.held.len() {
+                self.held.push(held);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells of what an entry leads to if the image is why it could not be handed over, and that is to end nothing.
+    fn left_out(&mut self, entry: &DirEntry, done: Result<(), ExportError>) -> Result<bool, ExportError> {
+        match (done, self.keep) {
+            (Ok(()), _) => Ok(false),
+            (Err(error), Some(keep)) if error.is_of_image() => {
+                keep.tell(&join(self.walk.path(), &entry.name), Lacks::All, &error);
+                Ok(true)
+            }
+            (Err(error), _) => Err(error),
+        }
     }
 
     /// Holds what a name of the directory that the walk is in led to, where others may change that; `None` if it leads
@@ -223,8 +284,10 @@ impl<'v> Tree<'v> {
         if is_encrypted(&metadata) && self.volume.inode(inode).is_locked().map_err(failed)? {
             return self.enter_locked(&path, name, &metadata, sink);
         }
-        if let Some(error) = self.walk.enter(name, inode).map_err(failed)? {
-            return Err(failed(error));
+        match (self.walk.enter(name, inode).map_err(failed)?, self.keep) {
+            (Some(error), Some(keep)) => keep.tell(&path, Lacks::Names, &failed(error)),
+            (Some(error), None) => return Err(failed(error)),
+            (None, _) => {}
         }
         let xattrs = self.xattrs(&path, inode)?;
         let (target, runs) = (Vec::new(), Vec::new());
@@ -232,19 +295,34 @@ impl<'v> Tree<'v> {
         let mut last: &[u8] = b"";
         let entries = self.walk.entries().to_vec();
         for entry in &entries {
-            let path = join(&path, &entry.name);
-            check_name(&path, &entry.name, false)?;
-            if entry.name == last {
-                let problem = "a name stands twice in its directory".to_owned();
-                return Err(ExportError::Image { path, error: platfs::Error::Invalid(problem) });
-            }
+            let done = self.entry(&path, entry, entry.name == last, sink);
             last = &entry.name;
-            let Some(_held) = self.hold(entry)? else { continue };
-            if !self.is_directory(entry)? {
-                self.put(&path, &entry.name, entry.inode, sink)?;
+            if self.left_out(entry, done)? {
+                self.unread.insert((join(&path, &entry.name), entry.inode));
             }
         }
         Ok(())
+    }
+
+    /// Hands what an entry of the directory at `path` leads to to the sink, unless it is a directory.
+    fn entry(
+        &mut self,
+        path: &[u8],
+        entry: &DirEntry,
+        is_second: bool,
+        sink: &mut dyn Sink,
+    ) -> Result<(), ExportError> {
+        let path = join(path, &entry.name);
+        check_name(&path, &entry.name, false)?;
+        if is_second {
+            let problem = "a name stands twice in its directory".to_owned();
+            return Err(ExportError::Image { path, error: platfs::Error::Invalid(problem) });
+        }
+        let Some(_held) = self.hold(entry)? else { return Ok(()) };
+        if self.is_directory(entry)? {
+            return Ok(());
+        }
+        self.put(&path, &entry.name, entry.inode, sink)
     }
 
     /// Hands an encrypted directory to the sink, as an empty one: the names in it are no names without the key.
@@ -296,10 +374,14 @@ impl<'v> Tree<'v> {
                     return Err(ExportError::Name { path: path.to_vec(), what: "the link's target" });
                 }
             }
-            FileType::Regular => item.runs = self.runs(path, inode, metadata.size)?,
+            FileType::Regular => {
+                let Some(runs) = self.readable_runs(path, inode, metadata.size)? else { return Ok(()) };
+                item.runs = runs;
+            }
             _ => {}
         }
-        sink.file(&item, &mut Contents { volume: self.volume, inode, path, meter: &mut self.meter })?;
+        let (meter, keep) = (&mut self.meter, self.keep);
+        sink.file(&item, &mut Contents { volume: self.volume, inode, path, meter, keep })?;
         if metadata.links > 1 {
             self.firsts.insert(inode, path.to_vec());
         }
@@ -308,10 +390,32 @@ impl<'v> Tree<'v> {
 
     fn xattrs(&self, path: &[u8], inode: InodeNumber) -> Result<Vec<Xattr>, ExportError> {
         let xattrs = self.volume.inode(inode).xattrs();
-        let xattrs = xattrs.map_err(|error| ExportError::Image { path: path.to_vec(), error })?;
+        let xattrs = xattrs.map_err(|error| ExportError::Image { path: path.to_vec(), error });
+        let xattrs = match (xattrs, self.keep) {
+            (Err(error), Some(keep)) => {
+                keep.tell(path, Lacks::Attributes, &error);
+                Vec::new()
+            }
+            (xattrs, _) => xattrs?,
+        };
         let boxed = |(name, value): (Vec<u8>, Vec<u8>)| Xattr { name: name.into(), value: value.into() };
         let is_shown = |(name, _): &(Vec<u8>, Vec<u8>)| self.shows.is_none_or(|shows| shows(name));
         Ok(xattrs.into_iter().filter(is_shown).map(boxed).collect())
+    }
+
+    /// The runs of a file's data that can be read, where that is asked for; `None` if the file is left out.
+    fn readable_runs(
+        &mut self,
+        path: &[u8],
+        inode: InodeNumber,
+        size: u64,
+    ) -> Result<Option<Vec<Run>>, ExportError> {
+        let runs = self.runs(path, inode, size)?;
+        let Some(keep) = self.keep else { return Ok(Some(runs)) };
+        let block = u64::from(self.volume.format().geometry.block_size.bytes());
+        let file = self.volume.open_file(inode);
+        let file = file.map_err(|error| ExportError::Image { path: path.to_vec(), error })?;
+        keep.sift(&Searched { path, file: &file, runs: &runs, block }, &mut self.meter)
     }
 
     /// The runs of a file's data. What is allocated but not written reads as zeros and counts as a hole.
