@@ -230,10 +230,8 @@ fn answer(
     if tickets.iter().any(|(ticket, _)| ticket.actor != first.actor) {
         return Err("tickets of different programs".into());
     }
-    match request.verb {
-        Verb::Tune => must_keep(first.actor.keeps(Powers::SYS_ADMIN))?,
-        Verb::Resize => must_keep(first.actor.keeps(Powers::SYS_RESOURCE))?,
-        _ => {}
+    if matches!(request.verb, Verb::Tune | Verb::Resize) {
+        must_keep(first.actor.keeps(Powers::SYS_ADMIN))?;
     }
     let served = &*shared.served;
     let watcher = Live { shared, socket, told: Mutex::new(Instant::now()) };

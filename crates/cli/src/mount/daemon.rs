@@ -4,7 +4,7 @@
 //! has mounted, and leaves. Only the beginning of a new process is sure to have no threads and no locks.
 //!
 //! Owns: what the process in the background takes along from its caller. That is what it works with, and no more: of the
-//! environment the variables of [`KEPT`], of the descriptors those that its arguments name. A script's lock or pipe is
+//! environment the variables that it needs, of the descriptors those that its arguments name. A script's lock or pipe is
 //! the script's, and what it keeps in its environment is nobody's business for as long as a mount lasts.
 
 use std::ffi::{OsStr, OsString};

@@ -169,11 +169,12 @@ pub fn on_a_volume_that_fills(mount_options: &str) {
         assert!(committed < 100 * ROWS, "never full");
     };
     assert!(refused.contains("No space left"), "{refused}");
-    assert!(ask(&server, "CHECKPOINT").status.success(), "{}", server.said());
+    // No checkpoint: that makes a file, and without room for it PostgreSQL ends itself.
     assert_eq!(count(&server), committed);
     assert!(!server.said().contains("PANIC"), "{}", server.said());
     drop(spare);
     fs::remove_file(root.join("spare")).unwrap();
+    assert!(ask(&server, "CHECKPOINT").status.success(), "{}", server.said());
     let done = insert(&server, committed + 1);
     assert!(done.status.success(), "there is room again: {done:?}");
     server.stop();

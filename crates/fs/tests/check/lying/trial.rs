@@ -56,12 +56,15 @@ impl Trial<'_> {
 
     /// Nothing was worked on: these bytes must be the image's, but for the mark of the host that looked (`mmp`).
     pub fn refused(self, after: &[u8]) -> Finding {
+        let end = if self.is_untouched(after) { End::Refused } else { End::VolumeHarmed };
+        Finding { base: self.base, told: self.told, end, harmed: Vec::new() }
+    }
+
+    /// These bytes are the image's, but for the mark of the host that looked.
+    pub fn is_untouched(&self, after: &[u8]) -> bool {
         let mark = self.mark();
         let same = |range: std::ops::Range<usize>| after.get(range.clone()) == self.image.bytes.get(range);
-        let is_same =
-            after.len() == self.image.bytes.len() && same(0..mark.start) && same(mark.end..after.len());
-        let end = if is_same { End::Refused } else { End::VolumeHarmed };
-        Finding { base: self.base, told: self.told, end, harmed: Vec::new() }
+        after.len() == self.image.bytes.len() && same(0..mark.start) && same(mark.end..after.len())
     }
 
     /// Bytes of the block of multiple mount protection; none where there is no such block.
