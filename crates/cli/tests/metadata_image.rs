@@ -100,8 +100,9 @@ fn contents_values_and_names_are_gone() {
             "{}",
             fs::metadata(&out).unwrap().blocks()
         );
+        // A hidden name may begin with a dot.
         let names = |image: &Path| {
-            let all = plat("ls -R --json", image, &[]).fine();
+            let all = plat("ls -aR --json", image, &[]).fine();
             serde_json::from_slice::<serde_json::Value>(&all).unwrap().as_array().unwrap().len()
         };
         assert_eq!(names(&hidden), names(&image), "{options:?}");
