@@ -1,8 +1,8 @@
 //! The glance at a volume that is marked clean: at what a mount needs, before a check is spared.
 //!
-//! Owns: which passes that takes. They read the superblock, descriptors, the block of multiple mount
-//! protection, the journal's inode and superblock, the resize inode and the root directory's inode, and nothing that grows with the number of files. Excludes the marks that ask
-//! for a check (journal, state, times): those who pass a volume over know them.
+//! Owns: which passes that takes. They read the superblock, descriptors, the block of multiple mount protection, the
+//! journal's inode and superblock, the resize inode and the root directory's inode, and nothing that grows with the number
+//! of files. Excludes the marks that ask for a check (journal, state, times): those who pass a volume over know them.
 
 use std::sync::Arc;
 

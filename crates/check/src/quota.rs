@@ -88,7 +88,7 @@ fn field(subject: &mut Subject, kind: QuotaKind) -> &mut U32 {
     }
 }
 
-/// Whether an inode lies in a part of its table that was never used: none is there, and no program looks for one.
+/// Tells if the place of an inode lies in a part of its table that was never used. No program looks for inodes there.
 fn is_never_begun(subject: &Subject, number: u32) -> bool {
     let place = InodeNumber::new(number).and_then(|number| subject.geometry.locate_inode(number));
     place.is_some_and(|(group, index)| {

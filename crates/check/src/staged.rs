@@ -90,17 +90,28 @@ impl Staged {
         !self.any.load(Ordering::Acquire)
     }
 
-    /// Offsets and new bytes of what was changed, rising; each inside one piece of 1,024 bytes.
+    /// Offsets of what was changed, rising: of pieces of 1,024 bytes.
     #[must_use]
-    pub fn changes(&self) -> Vec<(u64, Box<[u8; PIECE]>)> {
+    pub fn offsets(&self) -> Vec<u64> {
+        let copies = self.copies.read().unwrap_or_else(PoisonError::into_inner);
+        let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
+        let all: BTreeSet<u64> =
+            pieces.keys().copied().chain(copies.iter().map(|(piece, _)| piece)).collect();
+        all.into_iter().map(|piece| piece * PIECE as u64).collect()
+    }
+
+    /// Offsets and new bytes of what was changed, rising; each inside one piece of 1,024 bytes.
+    ///
+    /// # Errors
+    /// What is to be copied can't be read any more.
+    pub fn changes(&self) -> io::Result<Vec<(u64, Box<[u8; PIECE]>)>> {
         let copies = self.copies.read().unwrap_or_else(PoisonError::into_inner);
         let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
         let mut all: BTreeMap<u64, Box<[u8; PIECE]>> = pieces.clone();
         for (piece, from) in copies.iter().filter(|(piece, _)| !pieces.contains_key(piece)) {
-            // They could be read when they were staged.
-            all.insert(piece, self.piece_from_base(from).unwrap_or_else(|_| Box::new([0; PIECE])));
+            all.insert(piece, self.piece_from_base(from)?);
         }
-        all.into_iter().map(|(piece, bytes)| (piece * PIECE as u64, bytes)).collect()
+        Ok(all.into_iter().map(|(piece, bytes)| (piece * PIECE as u64, bytes)).collect())
     }
 
     /// Stages a range as what another is now, both of whole pieces. No bytes are kept where both ranges are as on the
@@ -176,9 +187,13 @@ impl Device for Staged {
         if self.is_unchanged() {
             return base;
         }
+        let copies = self.copies.read().unwrap_or_else(PoisonError::into_inner);
         let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
-        let staged = pieces.range(offset / PIECE as u64..).next().map(|(piece, _)| piece * PIECE as u64);
-        staged.map_or(base, |staged| base.min(staged.max(offset)))
+        let first = offset / PIECE as u64;
+        let copied = copies.within(first..u64::MAX).next().map(|(piece, _)| piece);
+        let staged = pieces.range(first..).next().map(|(piece, _)| *piece);
+        let known = staged.into_iter().chain(copied).min().map(|piece| piece * PIECE as u64);
+        known.map_or(base, |known| base.min(known.max(offset)))
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
@@ -261,7 +276,7 @@ mod tests {
         assert_eq!(part, [1, 2, 2]);
         base.read_at(0, &mut seen).unwrap();
         assert!(seen.iter().all(|byte| *byte == 1));
-        assert_eq!(staged.changes().iter().map(|(at, _)| *at).collect::<Vec<_>>(), [0, 1024, 2048, 9216]);
+        assert_eq!(staged.offsets(), [0, 1024, 2048, 9216]);
         assert!(staged.write_at(9999, &[0; 2]).is_err());
     }
 
@@ -278,6 +293,7 @@ mod tests {
         };
         staged.copy(0, 65_536, 4096).unwrap();
         assert!(!staged.is_unchanged());
+        assert!(staged.data_from(9000) <= 65_536 && staged.data_from(66_000) <= 66_000, "a copy is data");
         // What becomes of the source later does not matter.
         staged.write_at(1024, &[9; 1024]).unwrap();
         assert_eq!(read(65_536, 4096), bytes[..4096]);
@@ -290,7 +306,7 @@ mod tests {
             piece
         };
         assert_eq!(read(65_536 + 2048, 1024), expected);
-        let before: Vec<Vec<u8>> = staged.changes().iter().map(|(at, _)| read(*at, 1024)).collect();
+        let before: Vec<Vec<u8>> = staged.changes().unwrap().iter().map(|(at, _)| read(*at, 1024)).collect();
         assert_eq!(before.len(), 6);
         let mut reported = 0;
         staged
@@ -300,7 +316,7 @@ mod tests {
             })
             .unwrap();
         assert_eq!(reported, 6);
-        let places: Vec<u64> = staged.changes().iter().map(|(at, _)| *at).collect();
+        let places = staged.offsets();
         staged.apply().unwrap();
         for (at, wanted) in places.into_iter().zip(before) {
             let mut seen = vec![0; 1024];

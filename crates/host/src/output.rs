@@ -301,7 +301,8 @@ impl Drop for Output {
 /// one, which becomes as private. The end of what is in it is where writing begins, unless `afresh` empties it.
 ///
 /// # Errors
-/// The name leads to what is neither a regular file, a character device nor a pipe, to another user's file, or through a link as [`Output::new`] refuses it.
+/// The name leads to what is neither a regular file, a character device nor a pipe, to another user's file, or through a
+/// link as [`Output::new`] refuses it.
 pub fn private_log(path: &Path, afresh: bool) -> io::Result<File> {
     let Place { directory, name, path } = Place::through(path)?;
     if directory.look(&name).is_ok_and(|facts| matches!(facts.kind, Kind::CharDevice | Kind::Fifo)) {

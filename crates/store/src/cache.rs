@@ -55,11 +55,8 @@ impl Cache {
     }
 
     /// The directory of an entry, and its name there.
-    // Two hundred and fifty-six directories: none gets too long.
     fn place<'n>(&self, name: &'n str) -> io::Result<(Directory, &'n str)> {
-        let at = name.len().saturating_sub(2);
-        let above = Directory::open(&self.directory)?.enter(name.get(at..).unwrap_or("00"))?;
-        Ok((above, name))
+        Ok((Directory::open(&self.directory)?.enter(above(name))?, name))
     }
 
     /// An entry of at most `most` bytes, unverified.
@@ -143,9 +140,7 @@ impl Cache {
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let at = name.len().saturating_sub(2);
-        let all = Directory::open_or_make(&self.directory)?;
-        let above = all.descend_or_make(name.get(at..).unwrap_or("00"))?;
+        let above = Directory::open_or_make(&self.directory)?.descend_or_make(above(name))?;
         let made = format!("making-{:016x}", crate::random::number());
         let written = above.create(&made, 0o600);
         let written = written
@@ -191,6 +186,11 @@ impl Cache {
     }
 }
 
+/// The name of an entry's directory, of two hundred and fifty-six: none gets too long.
+fn above(name: &str) -> &str {
+    name.get(name.len().saturating_sub(2)..).unwrap_or("00")
+}
+
 /// An entry: when it was used last, its bytes, its directory and its name there.
 type Used = ((i64, u32), u64, (OsString, OsString));
 
@@ -201,8 +201,7 @@ mod tests {
 
     impl Cache {
         fn path(&self, name: &str) -> PathBuf {
-            let at = name.len().saturating_sub(2);
-            self.directory.join(name.get(at..).unwrap_or("00")).join(name)
+            self.directory.join(above(name)).join(name)
         }
     }
 

@@ -1,12 +1,15 @@
 //! A device of which some places can't be read: zeros stand for these, and are noted.
 //!
-//! Only for copies of a device as it is; zeros must not be taken for structures of a volume.
+//! Owns: the search for what can't be read, to the sector, and its ranges. Excludes whether they are told. Only for copies
+//! of a device as it is: zeros must not be taken for structures of a volume.
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use platfs::device::Device;
+
+use crate::locks::locked;
 
 /// The least that devices read alone.
 const SECTOR: u64 = 512;
@@ -25,19 +28,19 @@ impl Forgiving {
         Forgiving { under, unread: Mutex::default() }
     }
 
-    /// Whether all could be read until now.
+    /// True as long as everything could be read.
     pub fn is_whole(&self) -> bool {
-        self.unread.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        locked(&self.unread).is_empty()
     }
 
-    /// What could not be read, rising, with the reason.
+    /// Ranges that could not be read, rising, each with the reason.
     pub fn unread(&self) -> Vec<(Range<u64>, String)> {
-        self.unread.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.unread).clone()
     }
 
     /// Adds a sector to the ranges, which stay rising and apart.
     fn note(&self, sector: Range<u64>, error: &io::Error) -> io::Result<()> {
-        let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unread = locked(&self.unread);
         let at = unread.partition_point(|(range, _)| range.start <= sector.start);
         if let Some((before, _)) = at.checked_sub(1).and_then(|before| unread.get_mut(before))
             && before.end >= sector.start

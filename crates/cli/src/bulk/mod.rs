@@ -62,14 +62,14 @@ impl Actor {
         self.credentials.powers.contains(powers)
     }
 
-    /// Whether it may do what is about all of the volume, for which Linux asks these capabilities.
+    /// Tells if the actor may do what is about all of the volume and takes these capabilities in Linux.
     #[must_use]
     pub fn keeps(&self, powers: Powers) -> bool {
         self.has(powers) || is_owner_of_server(self.credentials.uid)
     }
 }
 
-/// Whether a user runs this server with no more than a user's rights: that user might do all of it without the server.
+/// Tells if this server is a user's, and has no more rights than that user: who could do without it what it does.
 #[must_use]
 pub fn is_owner_of_server(user: u32) -> bool {
     let own = rustix::thread::capabilities(None).map_or(0, |sets| sets.effective.bits());
@@ -366,7 +366,7 @@ impl<'j> Job<'j> {
         Ok(given)
     }
 
-    /// Whether the actor sees an attribute of that name where it may see the file.
+    /// Tells if an attribute of that name is for the actor to see, on a file that it may see.
     fn sees(&self, name: &[u8]) -> bool {
         match name {
             _ if !self.terms.any => false,

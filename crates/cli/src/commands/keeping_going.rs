@@ -9,6 +9,7 @@ use platfs_image::export::{Lacks, TellUnread, Unread};
 use platfs_image::{ExportError, Exporter};
 
 use crate::console::{Console, Failure};
+use crate::locks::locked;
 use crate::reading::explained;
 use crate::text::Shown;
 
@@ -88,7 +89,7 @@ impl Lacking {
     }
 
     fn note(&self, line: &str) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = locked(&self.held);
         held.0 += 1;
         if held.1.len() < LINES {
             held.1.push(format!("{}: {line}", self.image));

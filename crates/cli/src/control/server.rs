@@ -291,7 +291,9 @@ fn taken(
     let refused = |what: &str| Halt::Stream(what.to_owned());
     let is_owner = socket.peer()? == rustix::process::geteuid().as_raw();
     if !is_owner || !job.actor().keeps(Powers::SYS_ADMIN) {
-        return Err(refused("only the owner of the mount may take a snapshot of it"));
+        return Err(refused(
+            "only the owner of the mount may take a snapshot of it, root with CAP_SYS_ADMIN",
+        ));
     }
     let keeping = shared.served.keeping();
     let keeping =
@@ -306,7 +308,9 @@ fn taken(
 fn must_keep(keeps: bool) -> Result<(), String> {
     match keeps {
         true => Ok(()),
-        false => Err("only root and the owner of the mount change the volume itself".into()),
+        false => {
+            Err("only the owner of the mount and programs with CAP_SYS_ADMIN change the volume itself".into())
+        }
     }
 }
 

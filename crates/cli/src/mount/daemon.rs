@@ -31,9 +31,10 @@ const SETTINGS: [(&str, &str); 5] = [
     ("MALLOC_TOP_PAD_", "0"),
 ];
 
-/// Beginnings of the variables that the process in the background keeps: where programs, files and the user's own
-/// settings lie; language and time; the loader's and the allocator's; stores with their keys, and the way to them.
-const KEPT: [&str; 25] = [
+/// The variables that the process in the background keeps, by name, or by beginning where that ends in `_`: where
+/// programs, files and the user's own settings lie; language and time; the loader's and the allocator's; stores with their
+/// keys, and the way to them.
+const KEPT: [&str; 30] = [
     "PATH",
     "HOME",
     "USER",
@@ -41,6 +42,7 @@ const KEPT: [&str; 25] = [
     "TMPDIR",
     "XDG_",
     "LANG",
+    "LANGUAGE",
     "LC_",
     "TZ",
     "LD_",
@@ -55,10 +57,14 @@ const KEPT: [&str; 25] = [
     "GOOGLE_",
     "AZURE_",
     "SSL_",
-    "http",
-    "HTTP",
+    "http_proxy",
+    "https_proxy",
     "all_proxy",
     "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
 ];
 /// Directories in which a descriptor has a name.
 const DESCRIPTORS: [&[u8]; 2] = [b"/dev/fd/", b"/proc/self/fd/"];
@@ -91,12 +97,15 @@ pub fn launch(arguments: &[OsString]) -> io::Result<Option<ExitStatus>> {
 }
 
 fn is_kept(name: &OsStr) -> bool {
-    KEPT.iter().any(|kept| name.as_bytes().starts_with(kept.as_bytes()))
+    let name = name.as_bytes();
+    KEPT.iter().any(|kept| {
+        if kept.ends_with('_') { name.starts_with(kept.as_bytes()) } else { name == kept.as_bytes() }
+    })
 }
 
 /// Closes what the caller of a process in the background had open, if this is one. Before anything else is opened.
 pub fn begin(arguments: &[OsString]) {
-    if arguments.get(2).is_none_or(|argument| argument != BACKGROUND) {
+    if arguments.get(1..3).is_none_or(|first| first[0] != "mount" || first[1] != BACKGROUND) {
         return;
     }
     let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
@@ -162,7 +171,7 @@ mod tests {
         for name in ["PATH", "LC_ALL", "AWS_SECRET_ACCESS_KEY", "https_proxy", "PLAT_CACHE"] {
             assert!(is_kept(OsStr::new(name)), "{name}");
         }
-        for name in ["GITHUB_TOKEN", "DATABASE_PASSWORD", "SSH_AUTH_SOCK", "BASH_FUNC_x%%"] {
+        for name in ["GITHUB_TOKEN", "USER_PASSWORD", "HTTP_TOKEN", "SSH_AUTH_SOCK", "BASH_FUNC_x%%"] {
             assert!(!is_kept(OsStr::new(name)), "{name}");
         }
     }

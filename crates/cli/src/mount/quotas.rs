@@ -130,7 +130,9 @@ fn why(error: &io::Error) -> String {
         Some(Errno::NOTTY | Errno::NOSYS | Errno::INVAL | Errno::OPNOTSUPP) => {
             "not in a mount by this version of `plat mount`".to_owned()
         }
-        Some(Errno::PERM) => "only root and the owner of the mount may do that".to_owned(),
+        Some(Errno::PERM) => {
+            "only the owner of the mount and programs with CAP_SYS_ADMIN may do that".to_owned()
+        }
         _ => error.to_string(),
     }
 }

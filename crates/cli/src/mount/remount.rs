@@ -34,7 +34,6 @@ const CHANGEABLE: [(&str, MountFlags, bool); 8] = [
     ("exec", MountFlags::NOEXEC, false),
 ];
 
-// mount(8) says `relatime` again too: the kernel shows it for each mount that nobody gave another word.
 /// What a remount is to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Plan {
@@ -48,6 +47,7 @@ fn plan<'a>(mut flags: MountFlags, words: impl IntoIterator<Item = &'a str>) -> 
     for word in words {
         if let Some((_, flag, on)) = CHANGEABLE.iter().find(|(known, ..)| *known == word) {
             flags.set(*flag, *on);
+        // mount(8) says `relatime` again too: the kernel shows it for each mount that nobody gave another word.
         } else if !matches!(word, "remount" | "relatime")
             && !is_of_fuse(word)
             && !super::options::is_as_it_is(word)

@@ -108,7 +108,9 @@ fn writing(source: std::io::Error) -> Error {
 /// leaves what the next recovery mends likewise.
 fn write(device: &dyn Device, repaired: &Staged) -> Result<()> {
     let mut superblock = None;
-    for (offset, bytes) in repaired.changes() {
+    for (offset, bytes) in
+        repaired.changes().map_err(|source| Error::io("reading what a repair copies", source))?
+    {
         if offset == SUPERBLOCK_OFFSET {
             superblock = Some(bytes);
             continue;

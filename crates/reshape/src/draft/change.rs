@@ -25,7 +25,7 @@ impl Change {
         staged: Arc<Staged>,
         zeros: Vec<(u64, u64)>,
     ) -> io::Result<Self> {
-        let of_superblocks = staged.changes().iter().all(|(offset, _)| is_superblock(&staged, *offset));
+        let of_superblocks = staged.offsets().into_iter().all(|offset| is_superblock(&staged, offset));
         if !of_superblocks {
             // What takes the mark of a change that is under way away again is the superblock, changed or not.
             let mut superblock = [0; SUPERBLOCK_LEN];
@@ -57,7 +57,7 @@ impl Change {
     /// Bytes that will be written, in pieces of 1,024.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.staged.changes().len() as u64 * SUPERBLOCK_LEN as u64
+        self.staged.offsets().len() as u64 * SUPERBLOCK_LEN as u64
     }
 
     /// This change, and behind it one that was drafted on its staged volume; both in one.
@@ -95,7 +95,7 @@ impl Change {
         if !self.of_superblocks {
             return self.staged.apply();
         }
-        let pieces = self.staged.changes();
+        let pieces = self.staged.changes()?;
         let (first, backups): (Vec<_>, Vec<_>) =
             pieces.iter().partition(|(offset, _)| *offset == SUPERBLOCK_OFFSET);
         for wave in [first, backups] {

@@ -7,7 +7,8 @@
 //! | `words` | what a failure means and how it is said |
 //!
 //! Owns: the asynchronous runtime, which nobody else sees. Each request runs on a thread of the runtime, and is waited for
-//! as long as it moves, and not more slowly than any line does. Excludes retries: those are `patient`'s, which knows what a second try means.
+//! as long as it moves, and not more slowly than any line does. Excludes retries: those are `patient`'s, which knows what
+//! a second try means.
 
 mod line;
 #[cfg(feature = "s3")]

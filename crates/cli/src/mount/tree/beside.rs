@@ -18,7 +18,7 @@ use platfs::{Error, Volume};
 
 use super::callers;
 use super::{Failed, Tree};
-use crate::bulk::Terms;
+use crate::bulk::{Terms, is_owner_of_server};
 use crate::control::{Served, Tickets};
 
 impl Tree {
@@ -136,7 +136,8 @@ impl Served for Tree {
     }
 
     fn keeps(&self, peer: fuse::Caller) -> bool {
-        callers::keeps(peer, Powers::SYS_ADMIN)
+        let has = || callers::actor(peer).is_some_and(|actor| actor.keeps(Powers::SYS_ADMIN));
+        is_owner_of_server(peer.uid) || has()
     }
 
     fn give_up(&self) {

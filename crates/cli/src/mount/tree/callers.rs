@@ -225,9 +225,8 @@ impl Callers {
     }
 }
 
-/// A program that waits for the answer to a request, on any mount; `None` if it can't be seen from here, as in another
-/// namespace of processes.
-pub(super) fn actor(caller: Caller) -> Option<Actor> {
+/// What the system says of a program now, and whether its capabilities are about this user namespace.
+fn status_of(caller: Caller) -> Option<(Status, bool)> {
     if caller.pid == 0 {
         return None;
     }
@@ -235,28 +234,30 @@ pub(super) fn actor(caller: Caller) -> Option<Actor> {
     task.status(&mut text).ok()?;
     let here = Task::open(std::process::id()).and_then(|me| me.namespace()).ok()?;
     let is_ours = task.namespace().is_ok_and(|namespace| namespace == here);
-    let status = Status::parse(&text)?;
+    Some((Status::parse(&text)?, is_ours))
+}
+
+/// A program that waits for the answer to a request, on any mount; `None` if it can't be seen from here, as in another
+/// namespace of processes.
+pub(super) fn actor(caller: Caller) -> Option<Actor> {
+    let (status, is_ours) = status_of(caller)?;
     let umask = status.umask;
     Some(Actor { credentials: shown(Credentials::of(caller.uid, caller.gid), status, is_ours, false), umask })
 }
 
-/// Whether a caller that waits for an answer has these capabilities. A program that can't be seen from here has none.
+/// Tells if the caller of a request has these capabilities. A program that can't be seen from here has none.
 ///
 /// A user that the program itself does not show was lent by the kernel: an overlay above acts as whoever mounted it. Then
 /// the capabilities are that user's, and of those only root's are known.
 pub(super) fn has(caller: Caller, powers: Powers) -> bool {
-    let read = || {
-        let (task, mut text) = (Task::open(caller.pid).ok()?, Vec::new());
-        task.status(&mut text).ok()?;
-        let status = Status::parse(&text)?;
-        let is_lent = caller.uid == 0 && status.uids.get(3) != Some(&caller.uid);
-        Some(is_lent || actor(caller)?.credentials.powers.contains(powers))
-    };
-    caller.pid != 0 && read().unwrap_or(false)
+    let Some((status, is_ours)) = status_of(caller) else { return false };
+    let is_lent = caller.uid == 0 && status.uids[3] != caller.uid;
+    let least = Credentials::of(caller.uid, caller.gid);
+    is_lent || shown(least, status, is_ours, false).powers.contains(powers)
 }
 
-/// Whether a caller may do what is about all of the volume, for which Linux asks these capabilities: one that has them,
-/// and the user whose mount it is where this server has none itself.
+/// Tells if the caller of a request may do what is about all of the volume: whoever has the capabilities that Linux asks
+/// for it, and the user whose mount it is where this server has none itself.
 pub(super) fn keeps(caller: Caller, powers: Powers) -> bool {
     is_owner_of_server(caller.uid) || has(caller, powers)
 }

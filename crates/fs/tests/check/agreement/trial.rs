@@ -215,7 +215,7 @@ impl Ready {
 
     /// Writes the pieces that changes touched from the base.
     fn restore(&self, file: &File, staged: &Staged) {
-        for (offset, _) in staged.changes() {
+        for offset in staged.offsets() {
             let mut bytes = vec![0; 1024.min((staged.size() - offset) as usize)];
             self.device.read_at(offset, &mut bytes).unwrap();
             file.write_all_at(&bytes, offset).unwrap();
@@ -421,7 +421,7 @@ pub(super) fn lost(ready: &Ready, mutant: &Mutant, repaired: &Arc<Staged>) -> Op
 
 /// Writes what is staged into the file.
 fn put(file: &File, staged: &Staged) {
-    for (offset, bytes) in staged.changes() {
+    for (offset, bytes) in staged.changes().unwrap() {
         let len = 1024.min((staged.size() - offset) as usize);
         file.write_all_at(&bytes[..len], offset).unwrap();
     }
