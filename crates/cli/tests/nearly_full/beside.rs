@@ -183,11 +183,11 @@ fn round(seed: u64, seen: &mut Seen) {
     drop(theirs);
     let accepted = mine.accepted;
     drop(mine.open);
-    ours.unmount();
+    let log = ours.unmount();
     fsck::assert_clean(&images[0]);
     let again = Mounted::new(&images[0], &["-o", "ro"]).unwrap();
     let lost = accepted.lost(again.path());
-    assert!(lost.is_empty(), "{what}: {} ranges were lost: {:?}", lost.len(), lost.first());
+    assert!(lost.is_empty(), "{what}: {} ranges were lost: {:?}: {log:#?}", lost.len(), lost.first());
     again.unmount();
     drop(kernel);
     fs::remove_file(&images[1]).unwrap();

@@ -15,8 +15,9 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
 const MOST: u64 = 0x7fff_f000;
 /// Most pieces of memory that one call writes.
 const PIECES_MOST: u64 = 1024;
-/// How often a thread is looked at that does not wait yet: for half a second at least.
-const TRIES: u32 = 5000;
+/// How often a thread is looked at that does not wait yet: for half a minute at least. It will wait, as it has asked. On a
+/// machine with much to do a thread of low priority can be kept from that for seconds.
+const TRIES: u32 = 30_000;
 /// The flag of open files whose writes go to the end.
 const APPEND: u64 = 0o2000;
 
@@ -103,7 +104,8 @@ fn waiting(name: &str) -> Option<String> {
         }
         match tried {
             0..10 => std::thread::yield_now(),
-            _ => std::thread::sleep(Duration::from_micros(100)),
+            10..1000 => std::thread::sleep(Duration::from_micros(100)),
+            _ => std::thread::sleep(Duration::from_millis(1)),
         }
     }
     None
