@@ -93,6 +93,7 @@ mod policies;
 mod protection;
 mod quota;
 mod resize;
+mod seed;
 mod shared;
 mod space;
 mod staged;

@@ -50,7 +50,11 @@ pub(super) fn open(
         raw.s_state.set(STATE_VALID);
     }
     let lasting = fields::check(&mut raw, options.now.seconds, report);
-    let geometry = Geometry::from_superblock(&raw)?;
+    let mut geometry = Geometry::from_superblock(&raw)?;
+    if cut {
+        // A volume may claim any length: no pass goes behind the device.
+        geometry = geometry.within(device.size() >> geometry.block_size.log2());
+    }
     let descriptors = descriptors::read(&**device, &geometry, options.memory, |block, error| {
         let finding = Finding::new(Place::default().at_block(block), error.to_string(), "");
         report.found(&DESCRIPTORS_UNREADABLE, finding);
@@ -214,10 +218,10 @@ pub(super) fn close(subject: &mut Subject, facts: &Facts, report: Report<'_>) ->
     }
     summary.inodes = u64::from(subject.geometry.inodes());
     summary.inodes_used = facts.used.count();
-    summary.blocks = subject.geometry.blocks;
+    summary.blocks = subject.raw.blocks_count();
     let free = subject.geometry.clusters().saturating_sub(facts.claimed.count());
     summary.blocks_used =
-        summary.blocks.saturating_sub(free * u64::from(subject.geometry.blocks_per_cluster()));
+        subject.geometry.blocks.saturating_sub(free * u64::from(subject.geometry.blocks_per_cluster()));
     summary.directories = facts.directories.len() as u64;
     Ok(summary)
 }

@@ -16,6 +16,7 @@ use super::Options;
 use super::issue::Place;
 use super::kinds::opening as kind;
 use super::plausible::is_plausible;
+use super::seed;
 use super::staged::Staged;
 use super::voice::{Finding, Report};
 use platfs_device::{Device, Error, Result};
@@ -172,7 +173,7 @@ pub(super) fn choose(device: &Arc<Staged>, options: &Options, report: &mut Repor
 fn led_on(device: &dyn Device, raw: RawSuperblock, geometry: &Geometry, report: &mut Report<'_>) -> Chosen {
     let chosen = |raw, left| Chosen { raw, from_backup: false, left };
     if is_plausible(device, &raw, geometry) {
-        return chosen(raw, false);
+        return reseeded(device, &raw, report).unwrap_or(chosen(raw, false));
     }
     let Some((offset, backup)) = search(device, Some(&raw)) else { return chosen(raw, false) };
     let mut merged = raw;
@@ -191,6 +192,14 @@ fn led_on(device: &dyn Device, raw: RawSuperblock, geometry: &Geometry, report: 
     );
     let repairs = report.found(&kind::SUPERBLOCK_DAMAGED, finding);
     chosen(merged, !repairs)
+}
+
+/// A superblock by which no checksum is right though those of the root and others agree: its seed is what is wrong.
+fn reseeded(device: &dyn Device, raw: &RawSuperblock, report: &mut Report<'_>) -> Option<Chosen> {
+    let right = seed::agreed(device, raw)?;
+    let finding = Finding::new(Place::default(), right.found, right.repair);
+    let repairs = report.found(&kind::SUPERBLOCK_DAMAGED, finding);
+    Some(Chosen { raw: right.raw, from_backup: false, left: !repairs })
 }
 
 /// The superblock that the caller named.
@@ -254,6 +263,9 @@ fn checksum(device: &dyn Device, raw: RawSuperblock, report: &mut Report<'_>) ->
         );
         let repairs = report.found(&kind::SUPERBLOCK_DAMAGED, finding);
         return chosen(right, !repairs);
+    }
+    if let Some(chosen) = reseeded(device, &raw, report) {
+        return Ok(chosen);
     }
     Sealer::from_superblock(&right).seal_superblock(&mut right);
     let finding = Finding::new(

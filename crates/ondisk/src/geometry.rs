@@ -135,6 +135,16 @@ impl Geometry {
         Ok(self)
     }
 
+    /// The part of the volume in its first `blocks` blocks, with the groups that begin there: for one whose device ends
+    /// before it does.
+    #[must_use]
+    pub fn within(mut self, blocks: u64) -> Self {
+        let first = u64::from(self.first_data_block);
+        self.blocks = self.blocks.min(blocks).max(first + 1);
+        self.groups = low_u32((self.blocks - first).div_ceil(u64::from(self.blocks_per_group)));
+        self
+    }
+
     fn check_groups(&self, features: Features) -> Result<(), Corrupt> {
         let first = u64::from(self.first_data_block);
         let bigalloc = features.ro_compat.contains(RoCompat::BIGALLOC);

@@ -40,4 +40,5 @@ pub mod quota;
 pub mod seal;
 pub mod superblock;
 pub mod units;
+pub mod unseal;
 pub mod xattr;

@@ -21,7 +21,7 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/ondisk",
         rungs: "
-            htree journal
+            htree journal unseal
             dirent orphan_file
             geometry seal xattr
             file_size inode mmp superblock
@@ -67,7 +67,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             bitmap contents danger facts usual voice
             parts
             apply issue policies subject
-            crew kinds paged plausible staged
+            crew kinds paged plausible seed staged
             copies
         ",
         knots: &[],

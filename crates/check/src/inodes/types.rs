@@ -1,8 +1,9 @@
 //! What an inode is: its type against what it holds, and the types of inodes with a purpose.
 
 use ondisk::dirent;
-use ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags};
-use ondisk::units::{Block, FileBlock};
+use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags};
+use ondisk::units::{Block, FileBlock, InodeNumber};
+use ondisk::unseal;
 
 use super::fields::{is_extent_head, word};
 use super::record::{Examination, Words};
@@ -14,6 +15,15 @@ use crate::kinds::inodes::{
 
 /// Flags with which nothing could be done to a special file or symbolic link any more.
 const FIXED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
+
+/// Whether a region begins with an entry of a known type whose name lies in it.
+fn begins_with_name(entries: &[u8]) -> bool {
+    let Some(&[len, code]) = entries.get(6..8) else { return false };
+    let name = entries.get(8..8 + usize::from(len)).unwrap_or_default();
+    FileType::from_entry_code(code).is_some()
+        && !name.is_empty()
+        && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
+}
 
 impl Examination<'_, '_, '_, '_> {
     /// Whether the record is no inode at all: its checksum is wrong, and most of its neighbours in the
@@ -46,13 +56,24 @@ impl Examination<'_, '_, '_, '_> {
         let Ok(bytes) = subject.block(Block(offset / block_len)) else { return false };
         let first = number.index() - number.index() % per_block;
         let broken = bytes.chunks_exact(size).zip(first..).filter(|(record, index)| {
-            ondisk::units::InodeNumber::new(index + 1).is_some_and(|number| {
+            InodeNumber::new(index + 1).is_some_and(|number| {
                 // Those that were cleared before this one count too.
                 self.pass.facts.altered.contains(u64::from(number.index()))
-                    || !subject.sealer.inode_is_right(&ondisk::inode::Inode::unjudged(number, record))
+                    || !subject.sealer.inode_is_right(&Inode::unjudged(number, record))
             })
         });
-        broken.count() > per_block as usize / 2
+        broken.count() > per_block as usize / 2 && !self.agrees_with_another(&bytes, first)
+    }
+
+    /// True if another inode of the block was sealed with the same seed, which then is not the volume's: both are sound.
+    /// A change of the UUID that broke off leaves such.
+    fn agrees_with_another(&self, block: &[u8], first: u32) -> bool {
+        let (inode, size) = (self.inode(), usize::from(self.subject().geometry.inode_size));
+        let Some(seed) = unseal::by_inode(inode) else { return false };
+        let numbers = (first..).map_while(|index| InodeNumber::new(index + 1));
+        let mut others =
+            numbers.zip(block.chunks_exact(size)).filter(|(number, _)| *number != inode.number());
+        others.any(|(number, record)| unseal::by_inode(&Inode::unjudged(number, record)) == Some(seed))
     }
 
     /// The root must be a directory.
@@ -168,15 +189,19 @@ impl Examination<'_, '_, '_, '_> {
         self.has(InodeFlags::INLINE_DATA) && self.inode().size() > 0
     }
 
-    /// Whether what stands in the inode is an inode's number, and entries to their end.
+    /// Whether what stands in the inode is an inode's number, and entries: to their end, or a first one with a name of
+    /// which only the length is wrong.
     fn is_inline_directory(&self) -> bool {
         let inodes = self.subject().geometry.inodes();
         let (parent, entries) = self.inode().raw().i_block.split_at(4);
         let inside = |number: u32| (1..=inodes).contains(&number);
-        inside(word(parent, 0))
-            && self.inline_len().is_some()
-            && dirent::entries_without_tail(entries, self.subject().layout())
+        let layout = self.subject().layout();
+        let is_whole = || {
+            dirent::entries_without_tail(entries, layout)
                 .all(|entry| entry.is_ok_and(|entry| entry.inode.is_none_or(|inode| inside(inode.get()))))
+        };
+        let begins = inside(word(entries, 0)) && begins_with_name(entries);
+        inside(word(parent, 0)) && self.inline_len().is_some() && (begins || is_whole())
     }
 
     /// Whether the first block begins like that of this directory, or the inode holds one.

@@ -8,7 +8,7 @@ use ondisk::features::RoCompat;
 use ondisk::inode::{Inode, InodeFlags, OLD_SIZE};
 use ondisk::units::{Block, FileBlock};
 
-use crate::plant::{Image, checked, planted, planted_unseen, ready, repaired};
+use crate::plant::{Image, assert_found, checked, planted, planted_unseen, ready, repaired};
 use testkit::scratch::Scratch;
 
 /// Plants a fault in the record that a path leads to.
@@ -638,4 +638,23 @@ fn fields_of_the_hurd() {
     judged(&image);
     let volume = image.volume();
     assert_eq!(volume.inode(number).xattr(b"user.block").unwrap().unwrap(), [5; 300]);
+}
+
+/// An inline directory that lost its type, and the length of its first entry with it, is one all the same.
+#[test]
+fn inline_directories_without_a_type() {
+    if !ready("inline_directories_without_a_type") {
+        return;
+    }
+    let mut image = Image::of("inline");
+    let before = contents(&image.bytes, "a/b/c/other");
+    let number = image.inode_of("a/b/c");
+    image.inode(number, |inode| {
+        assert!(inode.flags().contains(InodeFlags::INLINE_DATA));
+        let raw = inode.raw_mut();
+        raw.i_mode.set(raw.i_mode.get() & 0xFFF);
+        raw.i_block[8..10].copy_from_slice(&255_u16.to_le_bytes());
+    });
+    assert_found(&image, &["inode-type", "directory-entry-broken"], true);
+    assert_eq!(contents(&repaired(&checked(&image.bytes).1), "a/b/c/other"), before);
 }

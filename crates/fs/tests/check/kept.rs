@@ -18,7 +18,7 @@ use crate::inodes::{contents, shared};
 use crate::plant::{self, Image, assert_found, planted, planted_unseen};
 
 /// An image that mke2fs makes of nothing, with what debugfs is asked to do to it.
-fn made(test: &str, options: &[&str], size: &str, requests: &str) -> Option<Image> {
+pub fn made(test: &str, options: &[&str], size: &str, requests: &str) -> Option<Image> {
     if !tool::have_tools(test, &["mke2fs", "e2fsck", "debugfs"]) {
         return None;
     }

@@ -20,6 +20,7 @@ mod opening;
 mod owners;
 mod paths;
 mod plant;
+mod seed;
 mod sound;
 mod space;
 mod values;
