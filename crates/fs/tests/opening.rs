@@ -6,8 +6,9 @@ use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use platfs::device::{Device, FileDevice, MemoryDevice};
+use platfs::device::{Device, FileDevice, MemoryDevice, Protection};
 use platfs::mkfs::{FsType, Options, Plan, parse_features};
 use platfs::ondisk::features::{Incompat, RoCompat};
 use platfs::ondisk::orphan_file;
@@ -96,6 +97,59 @@ fn a_volume_in_use_by_another_host_is_refused() {
     device.write_at(superblock.s_mmp_block.get() * block_len, &[9]).unwrap();
     let damaged = Volume::open(device.clone(), &writing());
     assert!(matches!(damaged, Err(Error::Corrupt(_))));
+}
+
+/// A device that another host takes.
+struct Taken(Arc<MemoryDevice>, AtomicBool);
+
+impl Device for Taken {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn protection(&self) -> Protection {
+        if self.1.load(Ordering::SeqCst) { Protection::Lost } else { Protection::Alone }
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+        self.0.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        if self.1.load(Ordering::SeqCst) {
+            return Err(std::io::ErrorKind::ReadOnlyFilesystem.into());
+        }
+        self.0.write_at(offset, data)
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        if self.1.load(Ordering::SeqCst) {
+            Err(std::io::ErrorKind::ReadOnlyFilesystem.into())
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Where another host took the volume before this one changed anything, nothing is lost: closing it is no failure.
+#[test]
+fn a_volume_that_was_taken_over_unchanged_closes_well() {
+    let new = NewInode { kind: Kind::File, attributes: Attributes::default(), xattrs: &[] };
+    for fs_type in [FsType::Ext2, FsType::Ext4] {
+        for (before, after, is_well) in [(false, false, true), (false, true, true), (true, false, false)] {
+            let device = Arc::new(Taken(made(fs_type, ""), AtomicBool::new(false)));
+            let volume = Volume::open(device.clone(), &writing()).unwrap();
+            if before {
+                volume.create(InodeNumber::ROOT, b"before", &new).unwrap();
+            }
+            device.1.store(true, Ordering::SeqCst);
+            if after {
+                volume.create(InodeNumber::ROOT, b"after", &new).unwrap_err();
+            }
+            let closed = volume.close();
+            assert_eq!(closed.is_ok(), is_well, "{before} {after}: {closed:?}");
+        }
+    }
 }
 
 fn on_disk(image: &Path, fs_type: FsType, features: &str) -> Arc<FileDevice> {

@@ -70,28 +70,33 @@ pub(super) fn take(
     let Some(seen) = place.parse(&first) else { return Ok(None) };
     let wait = place.wait(&seen);
     if judge(&seen, purpose, &*host)? {
-        host.wait(wait);
+        // Longer than Linux: who has just taken it waits as long and renews it then, on a busy machine some time later.
+        host.wait(wait + wait / 4);
         let again = read()?;
         if again != first {
             let now = place.parse(&again).unwrap_or(seen);
             return Err(in_use(format!("{} renews its mark; close it there first", who(&now, &*host))));
         }
     }
-    let ours = place.next(&seen, Next::Random, &*host);
+    let mut ours = place.next(&seen, Next::Random, &*host);
     write(&ours)?;
-    if purpose != (Purpose::Clear { force: true }) {
-        host.wait(wait);
+    // Renewed halfway: who saw the mark as soon as it was there knows before its own wait is over that this host lives.
+    let waits = if purpose == (Purpose::Clear { force: true }) { [None; 2] } else { [Some(wait / 2); 2] };
+    for time in waits.into_iter().flatten() {
+        host.wait(time);
         let again = read()?;
         if again != ours.as_bytes() {
             let now = place.parse(&again).unwrap_or(seen);
             return Err(in_use(format!("{} took it at the same time", who(&now, &*host))));
         }
+        ours = place.next(&ours, Next::Following, &*host);
+        write(&ours)?;
     }
     access.forget_all();
-    // Who waits since before sees that it is renewed.
-    let next = if purpose == Purpose::Check { Next::Check } else { Next::Following };
-    let ours = place.next(&ours, next, &*host);
-    write(&ours)?;
+    if purpose == Purpose::Check {
+        ours = place.next(&ours, Next::Check, &*host);
+        write(&ours)?;
+    }
     let held = Held::new(Arc::clone(device), access, (place, ours), host);
     held.map(Some).map_err(|source| Error::io("starting the thread that renews the mark", source))
 }

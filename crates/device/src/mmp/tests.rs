@@ -183,7 +183,7 @@ fn a_clean_mark_is_taken_shown_and_cleared() {
     let host = Simulated::new("here");
     let held = hold(&disk, Purpose::Write, host.clone()).unwrap().unwrap();
     // min(2 * 200 + 1, 200 + 60), as Linux.
-    assert_eq!(host.waits(), [260]);
+    assert_eq!(host.waits(), [130, 130]);
     let there = mark(&disk);
     assert_eq!((there.usage(), there.node(), there.device()), (MmpUse::Mounted, &b"here"[..], &b"sdx"[..]));
     assert_eq!((there.mmp_time.get(), there.mmp_check_interval.get()), (1_000_260, 300));
@@ -198,7 +198,7 @@ fn the_mark_of_a_dead_host_is_waited_out() {
     let disk = disk(Some(77));
     let host = Simulated::new("here");
     let held = hold(&disk, Purpose::Write, host.clone()).unwrap().unwrap();
-    assert_eq!(host.waits(), [260, 260]);
+    assert_eq!(host.waits(), [325, 130, 130]);
     assert_ne!(mark(&disk).mmp_seq.get(), 77);
     drop(held);
     assert!(mark(&disk).is_clean());
@@ -209,7 +209,7 @@ fn a_host_that_renews_its_mark_is_named_and_left_alone() {
     let disk = disk(Some(77));
     let host = Simulated::beside("here", vec![writes(&disk, 78)]);
     let why = refusal(hold(&disk, Purpose::Write, host.clone()));
-    assert!(why.starts_with("'other' (its device 'sdy', its mark 270 s old"), "{why}");
+    assert!(why.starts_with("'other' (its device 'sdy', its mark 335 s old"), "{why}");
     assert_eq!((host.waits().len(), mark(&disk).mmp_seq.get()), (1, 78));
 }
 
@@ -224,13 +224,30 @@ fn a_host_that_closes_meanwhile_is_refused_as_by_linux() {
 
 #[test]
 fn of_two_that_take_it_at_once_the_last_has_it() {
-    for (seq, meanwhile) in [(None, 1), (Some(77), 2)] {
+    for (seq, meanwhile) in [(None, 1), (None, 2), (Some(77), 2), (Some(77), 3)] {
         let disk = disk(seq);
         let deeds = (1..meanwhile).map(|_| nothing()).chain([writes(&disk, 500)]).collect();
         let why = refusal(hold(&disk, Purpose::Write, Simulated::beside("here", deeds)));
         assert!(why.contains("'other'") && why.ends_with("took it at the same time"), "{why}");
         assert_eq!(mark(&disk).mmp_seq.get(), 500);
     }
+}
+
+/// Who begins just behind another sees a mark that is not clean, and as long as it waits the other is no further than its
+/// mount: the mark is renewed before.
+#[test]
+fn a_mark_is_renewed_while_it_is_taken() {
+    let disk = disk(None);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let look = || -> Deed {
+        let (disk, seen) = (Arc::clone(&disk), Arc::clone(&seen));
+        Box::new(move || seen.lock().unwrap().push(mark(&disk).mmp_seq.get()))
+    };
+    let host = Simulated::beside("here", vec![look(), look()]);
+    let held = hold(&disk, Purpose::Write, host).unwrap().unwrap();
+    let seen = seen.lock().unwrap();
+    assert!(seen.len() == 2 && seen[0] != seen[1] && seen[1] != mark(&disk).mmp_seq.get(), "{seen:?}");
+    drop(held);
 }
 
 #[test]

@@ -40,7 +40,7 @@ impl Volume {
 
     /// Makes everything stable and says on disk that the volume is in order. A volume that was
     /// changed and is only dropped counts as not closed cleanly: it must be checked before it is
-    /// written again. Does nothing to a volume that was only read.
+    /// written again. Does nothing to a volume that was only read, also where another host has it by now.
     ///
     /// # Errors
     /// As [`Volume::sync`].
@@ -54,7 +54,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::sync`].
     pub fn put_in_order(&self) -> Result<()> {
-        if !self.space.is_writable() {
+        if !self.space.is_writable() || self.syncing().is_lost_unchanged() {
             return Ok(());
         }
         self.sync()?;

@@ -110,11 +110,18 @@ impl<'v> Syncing<'v> {
             return self.refuse_failed();
         }
         if self.order.has_journal() {
+            self.refuse_failed()?;
             // Its first transaction says so.
             self.syncs.marked.store(true, Ordering::Release);
-            return self.refuse_failed();
+            return Ok(());
         }
         self.mark(&self.device()?, false)
+    }
+
+    /// Whether another host has the volume, and nothing of it was to be written by this one: nothing is lost.
+    pub(crate) fn is_lost_unchanged(&self) -> bool {
+        let is_lost = self.cache.device().protection() == Protection::Lost;
+        is_lost && !self.is_marked() && self.session.delayed.bytes() == 0
     }
 
     /// Whether the disk says that the volume is in use.
