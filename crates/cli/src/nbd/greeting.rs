@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use super::{Export, exactly};
 
@@ -41,25 +42,64 @@ const OPTION_MAX: u32 = 16 << 10;
 /// Most options of a client.
 const OPTIONS_MAX: usize = 256;
 
-/// Agrees with a client; whether it goes on to requests.
-pub(super) fn agree(mut stream: &UnixStream, export: &Export) -> io::Result<bool> {
+/// A client that has to be done at a given time: one that says little and slowly would keep a connection from others.
+struct Timed<'s> {
+    stream: &'s UnixStream,
+    end: Instant,
+}
+
+impl Timed<'_> {
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buf)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Agrees with a client within `most`; whether it goes on to requests, for which there is no limit of time.
+pub(super) fn agree(stream: &UnixStream, export: &Export, most: Duration) -> io::Result<bool> {
+    let mut timed = Timed { stream, end: Instant::now() + most };
+    let goes_on = talk(&mut timed, export)?;
+    stream.set_read_timeout(None)?;
+    stream.set_write_timeout(None)?;
+    Ok(goes_on)
+}
+
+fn talk(stream: &mut Timed<'_>, export: &Export) -> io::Result<bool> {
     let mut hello = Vec::with_capacity(18);
     hello.extend(MAGIC.to_be_bytes());
     hello.extend(OPTIONS.to_be_bytes());
     hello.extend((FIXED | NO_ZEROES).to_be_bytes());
     stream.write_all(&hello)?;
-    let flags = u32::from_be_bytes(exactly(&mut stream)?);
+    let flags = u32::from_be_bytes(exactly(stream)?);
     if flags & !u32::from(FIXED | NO_ZEROES) != 0 {
         return Ok(false);
     }
     for _ in 0..OPTIONS_MAX {
-        if u64::from_be_bytes(exactly(&mut stream)?) != OPTIONS {
+        if u64::from_be_bytes(exactly(stream)?) != OPTIONS {
             return Ok(false);
         }
-        let option = u32::from_be_bytes(exactly(&mut stream)?);
-        let len = u32::from_be_bytes(exactly(&mut stream)?);
+        let option = u32::from_be_bytes(exactly(stream)?);
+        let len = u32::from_be_bytes(exactly(stream)?);
         if len > OPTION_MAX {
-            io::copy(&mut stream.take(len.into()), &mut io::sink())?;
+            io::copy(&mut Read::by_ref(stream).take(len.into()), &mut io::sink())?;
             reply(stream, option, TOO_BIG, &[])?;
             continue;
         }
@@ -113,19 +153,19 @@ fn is_asked_well(data: &[u8]) -> bool {
     rest.len() == usize::from(u16::from_be_bytes(*count)) * 2
 }
 
-fn inform(stream: &UnixStream, option: u32, export: &Export) -> io::Result<()> {
+fn inform(stream: &mut Timed<'_>, option: u32, export: &Export) -> io::Result<()> {
     let mut about = INFO_EXPORT.to_be_bytes().to_vec();
     about.extend(facts(export));
     reply(stream, option, INFORMATION, &about)?;
     let mut sizes = INFO_BLOCK_SIZE.to_be_bytes().to_vec();
-    for size in [1, 4096, super::requests::LEN_MAX] {
+    for size in [1, 4096, super::requests::PIECE] {
         sizes.extend(size.to_be_bytes());
     }
     reply(stream, option, INFORMATION, &sizes)?;
     reply(stream, option, ACK, &[])
 }
 
-fn reply(mut stream: &UnixStream, option: u32, kind: u32, data: &[u8]) -> io::Result<()> {
+fn reply(stream: &mut Timed<'_>, option: u32, kind: u32, data: &[u8]) -> io::Result<()> {
     let mut out = REPLY.to_be_bytes().to_vec();
     out.extend(option.to_be_bytes());
     out.extend(kind.to_be_bytes());

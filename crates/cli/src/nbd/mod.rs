@@ -8,7 +8,8 @@
 //! Owns: connections and their end. Excludes which image is served. Any number of clients may be connected; a flush of one
 //! covers what all have written, as the protocol wants it for `CAN_MULTI_CONN`.
 //!
-//! Nothing that a client says is trusted: lengths are bounded before memory is taken.
+//! Nothing that a client says is trusted: lengths are bounded before memory is taken, and a client that has not yet asked
+//! for anything has its time.
 
 mod greeting;
 mod requests;
@@ -26,6 +27,8 @@ use platfs::device::Device;
 
 /// Connections at once.
 const CLIENTS: usize = 64;
+/// How long a client may take until its first request.
+const HANDSHAKE: Duration = Duration::from_secs(30);
 /// How long clients have to take the answers to what they have asked for.
 const GOODBYE: Duration = Duration::from_secs(5);
 
@@ -36,6 +39,16 @@ pub struct Export {
     pub device: Arc<dyn Device>,
     /// Clients may write.
     pub writable: bool,
+    /// How long a client may take until its first request.
+    pub handshake: Duration,
+}
+
+impl Export {
+    /// An export to clients that have the usual time.
+    #[must_use]
+    pub fn new(device: Arc<dyn Device>, writable: bool) -> Self {
+        Export { device, writable, handshake: HANDSHAKE }
+    }
 }
 
 /// A connection, and the thread that serves it.
@@ -124,7 +137,7 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
 }
 
 fn one(stream: &UnixStream, export: &Export) -> io::Result<()> {
-    if greeting::agree(stream, export)? {
+    if greeting::agree(stream, export, export.handshake)? {
         requests::serve(stream, export)?;
     }
     Ok(())

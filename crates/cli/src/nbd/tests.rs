@@ -15,7 +15,7 @@ impl Talk {
     fn new(device: &Arc<MemoryDevice>, writable: bool) -> Self {
         let place = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(place.path().join("socket")).unwrap();
-        let export = Export { device: Arc::clone(device) as Arc<dyn Device>, writable };
+        let export = Export::new(Arc::clone(device) as Arc<dyn Device>, writable);
         let server = Server::start(listener, export).unwrap();
         let stream = UnixStream::connect(place.path().join("socket")).unwrap();
         stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
@@ -127,4 +127,90 @@ fn a_client_that_talks_nonsense_is_left() {
         let _ = talk.stream.read_to_end(&mut rest);
         assert!(rest.is_empty());
     }
+}
+
+/// The answers of a server that ended each connection by itself.
+fn all_ended(clients: Vec<UnixStream>) -> bool {
+    clients.into_iter().all(|mut stream| {
+        let mut rest = Vec::new();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        // An end, or a connection that is reset; not a timeout of ours.
+        !stream.read_to_end(&mut rest).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    })
+}
+
+#[test]
+fn who_never_asks_keeps_no_place_from_others() {
+    let place = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(place.path().join("socket")).unwrap();
+    let mut export = Export::new(device() as Arc<dyn Device>, true);
+    export.handshake = Duration::from_millis(200);
+    let server = Server::start(listener, export).unwrap();
+    let connect = || UnixStream::connect(place.path().join("socket")).unwrap();
+    let clients: Vec<UnixStream> = (0..CLIENTS)
+        .map(|at| {
+            let mut stream = connect();
+            // Half of them say nothing; the others begin a long option.
+            if at % 2 == 0 {
+                stream
+                    .write_all(&[&[0, 0, 0, 3][..], b"IHAVEOPT", &[0, 0, 0, 9, 255, 255, 255, 255]].concat())
+                    .unwrap();
+            }
+            stream
+        })
+        .collect();
+    assert!(all_ended(clients));
+    let mut hello = [0; 18];
+    connect().read_exact(&mut hello).unwrap();
+    assert_eq!(&hello[..8], b"NBDMAGIC");
+    server.stop();
+}
+
+/// Memory that this process uses, in KiB.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").trim().parse().unwrap()
+}
+
+#[test]
+fn requests_of_slow_clients_take_a_piece_each() {
+    const LEN: u32 = 32 << 20;
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    let place = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(place.path().join("socket")).unwrap();
+    let export = Export::new(Arc::clone(&device) as Arc<dyn Device>, true);
+    let server = Server::start(listener, export).unwrap();
+    let first = |stream: UnixStream| {
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut talk = Talk { stream, _server: None, _place: tempfile::tempdir().unwrap() };
+        assert_eq!(talk.hear(18)[..8], *b"NBDMAGIC");
+        talk.say(&[0, 0, 0, 3]);
+        talk.go()
+    };
+    let connect = || first(UnixStream::connect(place.path().join("socket")).unwrap());
+    let before = resident();
+    let mut slow: Vec<Talk> = (0..24).map(|_| connect()).collect();
+    for talk in &mut slow {
+        // The beginning of a write of 32 MiB, of which two pieces come.
+        let head =
+            [&0x2560_9513_u32.to_be_bytes()[..], &[0, 0, 0, 1], b"cookie42", &[0; 8], &LEN.to_be_bytes()];
+        talk.say(&head.concat());
+        talk.say(&vec![7; 2 << 20]);
+    }
+    // A read that long comes whole.
+    let mut other = connect();
+    assert_eq!(other.ask(0, 0, (32 << 20, LEN), b""), 0);
+    assert_eq!(other.hear(LEN as usize), vec![0; LEN as usize]);
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 300 << 10, "{grown} KiB for 24 slow clients");
+    // The rest of one of them.
+    let mut talk = slow.pop().unwrap();
+    talk.say(&vec![7; 30 << 20]);
+    assert_eq!(talk.hear(16)[4..8], [0; 4]);
+    let mut end = [0; 2];
+    device.read_at((32 << 20) - 1, &mut end).unwrap();
+    assert_eq!(end, [7, 0]);
+    drop(slow);
+    server.stop();
 }
