@@ -75,6 +75,25 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// True if nobody but the user of this process, or root, decides what is in it.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
+    }
+
+    /// Why a regular file is no place for a secret, if it is none: others may read it, or another user may change it.
+    #[must_use]
+    pub fn exposure(&self) -> Option<String> {
+        let others = self.mode & 0o077;
+        match self.kind {
+            Kind::File if !self.is_own() => Some(format!("it belongs to user {}", self.uid)),
+            Kind::File if others != 0 => {
+                Some(format!("others may use it (mode {:04o}); `chmod 600` makes it private", self.mode))
+            }
+            _ => None,
+        }
+    }
+
     /// Facts from what the system says.
     pub(crate) fn from_stat(stat: &Stat) -> Self {
         let kind = match FileType::from_raw_mode(stat.st_mode) {

@@ -11,7 +11,7 @@ use crate::directory::Directory;
 use crate::facts::{Facts, Kind};
 use crate::random;
 use crate::unfinished::Unfinished;
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, OFlags};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -113,6 +113,29 @@ impl Place {
         Err(rustix::io::Errno::LOOP.into())
     }
 
+    /// Opens the regular file that has the name for reading. Where all may put files, it must be the user's own, or that of
+    /// the directory's owner or of root, as Linux has it with `fs.protected_regular` for files that are made.
+    ///
+    /// # Errors
+    /// Another user's file; no regular file; the system's.
+    pub fn open_own(&self) -> io::Result<(File, Facts)> {
+        let (file, facts) = self.directory.open_file(&self.name)?;
+        let directory = self.directory.facts()?;
+        if is_shared(&directory) && !facts.is_own() && facts.uid != directory.uid {
+            let what = format!("belongs to user {}, in a directory that all may write; remove it", facts.uid);
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+        Ok((file, facts))
+    }
+
+    /// Removes what has the name, if it is no directory.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn remove(&self) -> io::Result<()> {
+        self.directory.remove_file(&self.name)
+    }
+
     /// True if something has the name, be it a link to nothing.
     #[must_use]
     pub fn is_taken(&self) -> bool {
@@ -120,18 +143,23 @@ impl Place {
     }
 }
 
-/// Refuses a link that is neither the user's own nor of the directory's owner, where all may write.
-fn trusted(directory: &Facts, link: &Facts) -> io::Result<()> {
+/// A directory where all may write, and remove what is their own.
+fn is_shared(directory: &Facts) -> bool {
     const STICKY: u32 = 0o1000;
     const OTHERS_WRITE: u32 = 0o002;
-    let shared = directory.mode & STICKY != 0 && directory.mode & OTHERS_WRITE != 0;
-    let own = link.uid == rustix::process::geteuid().as_raw() || link.uid == directory.uid;
-    if !shared || own {
+    directory.mode & STICKY != 0 && directory.mode & OTHERS_WRITE != 0
+}
+
+/// Refuses a link or pipe that is neither the user's own nor of the directory's owner, where all may write.
+fn trusted(directory: &Facts, entry: &Facts) -> io::Result<()> {
+    let own = entry.uid == rustix::process::geteuid().as_raw() || entry.uid == directory.uid;
+    if !is_shared(directory) || own {
         return Ok(());
     }
     let what = format!(
-        "is a symbolic link of user {} in a directory that all may write; remove it, or name its target",
-        link.uid
+        "is {} of user {} in a directory that all may write; remove it, or name another place",
+        entry.kind.noun(),
+        entry.uid
     );
     Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
 }
@@ -304,10 +332,14 @@ impl Drop for Output {
 /// The name leads to what is neither a regular file, a character device nor a pipe, to another user's file, or through a
 /// link as [`Output::new`] refuses it.
 pub fn private_log(path: &Path, afresh: bool) -> io::Result<File> {
-    let Place { directory, name, path } = Place::through(path)?;
-    if directory.look(&name).is_ok_and(|facts| matches!(facts.kind, Kind::CharDevice | Kind::Fifo)) {
-        // A terminal, what swallows all, or a program that reads.
-        return File::options().write(true).open(path);
+    let Place { directory, name, .. } = Place::through(path)?;
+    if let Ok(facts) = directory.look(&name)
+        && matches!(facts.kind, Kind::CharDevice | Kind::Fifo)
+    {
+        // A terminal, what swallows all, or a program that reads; not one that a stranger put in the way.
+        trusted(&directory.facts()?, &facts)?;
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+        return Ok(rustix::fs::openat(&directory, &name, flags, rustix::fs::Mode::empty())?.into());
     }
     let file = match directory.create(&name, 0o600) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -324,7 +356,7 @@ pub fn private_log(path: &Path, afresh: bool) -> io::Result<File> {
     if afresh {
         file.set_len(0)?;
     }
-    rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::APPEND)?;
+    rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
     Ok(file)
 }
 

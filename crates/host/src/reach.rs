@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -57,6 +57,47 @@ pub fn named(path: &Path) -> io::Result<(Facts, Opened)> {
 pub fn target_of(path: &Path) -> io::Result<(Facts, Opened)> {
     let facts = Facts::from_stat(&rustix::fs::stat(path)?);
     opened(facts, |flags| rustix::fs::open(path, flags, Mode::empty()))
+}
+
+/// Opens the regular file or block device that the user named, through links; nothing is opened of another kind. A pipe that
+/// took the place of a file is no reason to wait.
+///
+/// # Errors
+/// There is nothing; the system's.
+pub fn open_named(path: &Path, write: bool) -> io::Result<(Facts, Option<File>)> {
+    let holds = |facts: &Facts| matches!(facts.kind, Kind::File | Kind::BlockDevice);
+    // To open a device can have an effect, so it is looked at before; and after, since names change.
+    let facts = Facts::from_stat(&rustix::fs::stat(path)?);
+    if !holds(&facts) {
+        return Ok((facts, None));
+    }
+    let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
+    let flags = access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let facts = Facts::from_stat(&rustix::fs::fstat(&file)?);
+    let file = holds(&facts).then_some(file);
+    if let Some(file) = &file {
+        rustix::fs::fcntl_setfl(file, OFlags::empty())?;
+    }
+    Ok((facts, file))
+}
+
+/// Reads a short file that the user named, or what a program says that writes to a pipe now, as `<(...)` does in a shell.
+///
+/// # Errors
+/// It has more than `most` bytes; the system's.
+pub fn read_named(path: &Path, most: u64) -> io::Result<(Facts, Vec<u8>)> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    // A pipe that nobody has opened for writing is empty; one that somebody has is waited for.
+    rustix::fs::fcntl_setfl(&file, OFlags::empty())?;
+    let facts = Facts::from_stat(&rustix::fs::fstat(&file)?);
+    let mut bytes = Vec::new();
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::Error::other(format!("is longer than {most} bytes")));
+    }
+    Ok((facts, bytes))
 }
 
 /// Opens what a path means where `root` is the root directory: no link leads out of it, as in an image.
@@ -114,5 +155,43 @@ pub(crate) fn entry_of(above: &Directory, name: &OsStr) -> io::Result<(Facts, Op
         }
         Kind::Symlink => Ok((facts, Opened::Link(above.read_link(name)?))),
         _ => Ok((facts, Opened::Other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn what_is_named_is_never_waited_for() {
+        let top = tempfile::tempdir().unwrap();
+        let path = |name: &str| top.path().join(name);
+        std::fs::write(path("file"), "bytes").unwrap();
+        let directory = Directory::open(top.path()).unwrap();
+        directory.make_node("pipe", Kind::Fifo, (0, 0)).unwrap();
+        directory.symlink(b"file", "link").unwrap();
+        assert_eq!(read_named(&path("link"), 5).unwrap().1, b"bytes");
+        assert!(read_named(&path("file"), 4).unwrap_err().to_string().contains("longer than 4"));
+        // Nobody writes to the pipe.
+        assert_eq!(read_named(&path("pipe"), 5).unwrap().1, b"");
+        assert!(open_named(&path("pipe"), false).unwrap().1.is_none());
+        assert!(open_named(top.path(), false).unwrap().1.is_none());
+        let (facts, file) = open_named(&path("link"), true).unwrap();
+        assert_eq!((facts.kind, facts.size), (Kind::File, 5));
+        file.unwrap().write_all(b"other").unwrap();
+        assert_eq!(read_named(&path("file"), 5).unwrap().1, b"other");
+    }
+
+    #[test]
+    fn a_pipe_with_a_writer_is_read_to_its_end() {
+        let (read, mut write) = std::io::pipe().unwrap();
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&read));
+        let writer = std::thread::spawn(move || {
+            std::thread::yield_now();
+            write.write_all(b"said").unwrap();
+        });
+        assert_eq!(read_named(Path::new(&path), 100).unwrap().1, b"said");
+        writer.join().unwrap();
     }
 }

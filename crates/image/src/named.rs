@@ -9,12 +9,12 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use platfs::device::partitions::{Growth, Partition, TableError, grow, partitions, shrink};
 use platfs::device::{Device, FileDevice, Window};
+use platfs_host::{Kind, open_named};
 
 use crate::size::parse_size;
 use crate::text::Shown;
@@ -148,11 +148,11 @@ impl ImageSpec {
     /// # Errors
     /// See [`PartError`].
     pub fn file(&self, write: bool) -> Result<File, PartError> {
-        let kind = fs::metadata(&self.path)?.file_type();
-        if kind.is_file() || kind.is_block_device() {
-            return Ok(File::options().read(true).write(write).open(&self.path)?);
+        match open_named(&self.path, write)? {
+            (_, Some(file)) => Ok(file),
+            (facts, None) if facts.kind == Kind::Directory => Err(PartError::Directory),
+            (_, None) => Err(PartError::Special),
         }
-        Err(if kind.is_dir() { PartError::Directory } else { PartError::Special })
     }
 
     /// Opens what is meant: to read, or to write with a lock against other writers of the whole file.

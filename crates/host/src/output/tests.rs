@@ -131,3 +131,34 @@ fn a_log_is_private_and_goes_on_at_its_end() {
     directory.make_node("socket", Kind::Socket, (0, 0)).unwrap();
     assert!(private_log(&path.with_file_name("socket"), false).is_err());
 }
+
+#[test]
+fn an_own_file_is_no_strangers_where_all_may_write() {
+    let above = tempfile::tempdir().unwrap();
+    let path = above.path().join("file");
+    std::fs::write(&path, b"x").unwrap();
+    std::fs::set_permissions(above.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+    let place = Place::of(&path).unwrap();
+    assert_eq!(place.open_own().unwrap().1.size, 1);
+    if std::os::unix::fs::chown(&path, Some(1001), None).is_ok() {
+        let said = place.open_own().unwrap_err().to_string();
+        assert!(said.contains("belongs to user 1001"), "{said}");
+        std::fs::set_permissions(above.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(place.open_own().is_ok());
+    }
+    place.remove().unwrap();
+    assert!(!place.is_taken());
+}
+
+#[test]
+fn a_strangers_pipe_is_no_log() {
+    let above = tempfile::tempdir().unwrap();
+    let path = above.path().join("log");
+    Directory::open(above.path()).unwrap().make_node("log", Kind::Fifo, (0, 0)).unwrap();
+    std::fs::set_permissions(above.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+    if std::os::unix::fs::chown(&path, Some(1001), None).is_ok() {
+        // It would wait for a reader.
+        let said = private_log(&path, false).unwrap_err().to_string();
+        assert!(said.contains("is a named pipe of user 1001"), "{said}");
+    }
+}

@@ -46,6 +46,8 @@ pub use writer::{WriteError, Writer};
 pub mod limits {
     /// The size of one PAX extended header: room for sixty attributes of the largest size.
     pub const PAX_BYTES: u64 = 4 << 20;
+    /// What global PAX headers may say, of which each entry takes a copy. Those of git have 52 bytes.
+    pub const GLOBAL_BYTES: usize = 64 << 10;
     /// The length of a path, in any of its encodings. Linux resolves at most 4,096 bytes at once, but
     /// trees may be deeper.
     pub const PATH_BYTES: usize = 65_535;
@@ -57,6 +59,8 @@ pub mod limits {
     pub const XATTR_NAME_BYTES: usize = 255;
     /// The length of an attribute's value, `XATTR_SIZE_MAX`.
     pub const XATTR_VALUE_BYTES: usize = 65_536;
+    /// The names of a file's attributes, each with its NUL: `XATTR_LIST_MAX`.
+    pub const XATTR_LIST_BYTES: usize = 65_536;
     /// Data runs of one sparse file.
     pub const SPARSE_RUNS: usize = 1 << 20;
 }

@@ -33,6 +33,9 @@ pub enum PaxError {
         /// The record's key.
         key: String,
     },
+    /// More attributes than Linux lists.
+    #[error("a file has more extended attributes than Linux lists (their names have 65536 bytes)")]
+    XattrList,
     /// More runs than [`limits::SPARSE_RUNS`].
     #[error("a sparse file has more than {} data runs", limits::SPARSE_RUNS)]
     SparseRuns,
@@ -217,6 +220,15 @@ impl Overrides {
         Ok(())
     }
 
+    /// Bytes that a copy of this has beside its own size.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let texts = [&self.path, &self.target, &self.acl_access, &self.acl_default, &self.sparse.name];
+        let texts = texts.into_iter().flatten().map(Vec::len).sum::<usize>();
+        let xattr = |xattr: &Xattr| size_of::<Xattr>() + xattr.name.len() + xattr.value.len();
+        texts + self.xattrs.iter().map(xattr).sum::<usize>() + size_of_val(&*self.sparse.map)
+    }
+
     fn apply_record(&mut self, key: &[u8], value: &[u8]) -> Result<(), PaxError> {
         match key {
             b"path" => self.path = text(value),
@@ -309,7 +321,13 @@ impl Overrides {
         let (name, value) = (name.into_boxed_slice(), value.into_boxed_slice());
         match self.xattrs.iter_mut().find(|held| held.name == name) {
             Some(held) => held.value = value,
-            None => self.xattrs.push(Xattr { name, value }),
+            None => {
+                self.xattrs.push(Xattr { name, value });
+                let listed = self.xattrs.iter().map(|held| held.name.len() + 1).sum::<usize>();
+                if listed > limits::XATTR_LIST_BYTES {
+                    return Err(PaxError::XattrList);
+                }
+            }
         }
         Ok(())
     }

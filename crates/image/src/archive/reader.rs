@@ -231,6 +231,10 @@ impl<I: Input> Reader<I> {
             b'g' => {
                 let data = self.meta_data(header, "a global PAX header", limits::PAX_BYTES)?;
                 self.global.apply(&data)?;
+                let (len, limit) = (self.global.bytes() as u64, limits::GLOBAL_BYTES as u64);
+                if len > limit {
+                    return Err(Problem::Long { what: "what global PAX headers say", len, limit });
+                }
                 pending.pax.apply(&data)?;
                 // A global header may well be the last thing in an archive.
                 return Ok(true);

@@ -11,6 +11,7 @@ use super::open::Source;
 use super::options::SourceOptions;
 use super::reading::Reading;
 use super::tar;
+use platfs_host::Directory;
 use std::path::Path;
 
 /// Reads an archive: a tree, or an image whose layers are merged.
@@ -53,9 +54,9 @@ pub(super) fn layer(
 pub(super) fn layout(
     reading: &mut Reading,
     builder: &mut CatalogueBuilder,
-    path: &Path,
+    (path, directory): (&Path, Directory),
 ) -> Result<(), SourceError> {
-    oci::read(reading, builder, &Store::Directory(path.to_owned()))
+    oci::read(reading, builder, &Store::Directory { path: path.to_owned(), directory })
 }
 
 /// Reads the layers of the image in an archive; says whether it holds one.

@@ -6,6 +6,7 @@ use super::input::Section;
 use super::open::Source;
 use super::options::SourceOptions;
 use super::reading::Reading;
+use platfs_host::Directory;
 use std::path::Path;
 
 /// Refuses an archive.
@@ -24,6 +25,10 @@ pub(super) fn layer(
 }
 
 /// Refuses an OCI image layout.
-pub(super) fn layout(_: &mut Reading, _: &mut CatalogueBuilder, path: &Path) -> Result<(), SourceError> {
+pub(super) fn layout(
+    _: &mut Reading,
+    _: &mut CatalogueBuilder,
+    (path, _): (&Path, Directory),
+) -> Result<(), SourceError> {
     Err(SourceError::LeftOut { archive: path.display().to_string() })
 }

@@ -23,12 +23,6 @@ const ZSTD_WINDOW_LOG: u32 = 27;
 /// The buffer between decoder and spool. Pieces of zeros of this size become holes.
 const PIECE: usize = 64 << 10;
 
-/// An archive that unpacks to no more than this is taken, however well it is packed.
-const ALWAYS: u64 = 1 << 30;
-/// Bytes that one packed byte may become beyond that. Text and programs become 3 to 20 times as large, logs seldom 100
-/// times; only zeros reach what gzip can (1032).
-const RATIO: u64 = 250;
-
 /// How bytes are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
@@ -102,6 +96,7 @@ impl Format {
 /// # Errors
 /// [`SourceError::Compression`] if it cannot be unpacked, [`SourceError::Host`] if the spool cannot be written.
 pub(crate) fn unpacked(reading: &mut Reading, packed: Section, name: &str) -> Result<Section, SourceError> {
+    reading.bounds.take_file(&packed);
     let mut start = [0; 6];
     let len = usize::try_from(packed.bytes()).unwrap_or(usize::MAX).min(start.len());
     let start = start.get_mut(..len).unwrap_or_default();
@@ -109,7 +104,7 @@ pub(crate) fn unpacked(reading: &mut Reading, packed: Section, name: &str) -> Re
     read.map_err(|error| SourceError::host("read", name, error))?;
     match Format::detect(start) {
         Format::Plain => Ok(packed),
-        format => spool_from(reading, packed.stream(), format, name),
+        format => spool_from(reading, packed.stream(), &Cell::new(0), format, name),
     }
 }
 
@@ -119,14 +114,16 @@ pub(crate) fn unpacked(reading: &mut Reading, packed: Section, name: &str) -> Re
 /// As [`unpacked`].
 pub(crate) fn spool_stream(
     reading: &mut Reading,
-    mut stream: impl Read,
+    stream: impl Read,
     name: &str,
 ) -> Result<Section, SourceError> {
+    let taken = Cell::new(0);
+    let mut stream = Counted { stream, taken: &taken };
     let mut start = Vec::new();
     let read = stream.by_ref().take(6).read_to_end(&mut start);
     read.map_err(|error| SourceError::host("read", name, error))?;
     let format = Format::detect(&start);
-    spool_from(reading, start.as_slice().chain(stream), format, name)
+    spool_from(reading, start.as_slice().chain(stream), &taken, format, name)
 }
 
 /// Takes all bytes of a stream into a spool.
@@ -150,16 +147,17 @@ pub(crate) fn spool_as_it_is(
     }
 }
 
+/// Unpacks into a spool. `taken` counts what was read of a stream; a file is counted already.
 fn spool_from(
     reading: &mut Reading,
     packed: impl Read,
+    taken: &Cell<u64>,
     format: Format,
     name: &str,
 ) -> Result<Section, SourceError> {
     let broken = |error| SourceError::Compression { archive: name.to_owned(), format: format.name(), error };
-    let taken = Cell::new(0);
     let mut spool = Spool::new(&reading.spool)?;
-    let mut stream = format.unpack(Counted { stream: packed, taken: &taken }).map_err(broken)?;
+    let mut stream = format.unpack(packed).map_err(broken)?;
     let mut piece = vec![0; PIECE];
     let mut first = true;
     loop {
@@ -168,21 +166,13 @@ fn spool_from(
             return Err(SourceError::NoArchive { stream: name.to_owned() });
         }
         spool.write_all(piece.get(..len).unwrap_or_default()).map_err(|error| spool.failed(error))?;
-        bounded(reading.most, spool.len, taken.get(), name)?;
+        reading.bounds.take(taken.take());
+        reading.bounds.unpack(len, name)?;
         reading.meter.bytes(len)?;
         if len < piece.len() {
             return spool.finish();
         }
     }
-}
-
-/// Refuses what unpacks to more than it may: more than is said, or than any archive of files does.
-fn bounded(most: Option<u64>, unpacked: u64, packed: u64, name: &str) -> Result<(), SourceError> {
-    let usual = packed.saturating_mul(RATIO).max(ALWAYS);
-    if unpacked <= most.unwrap_or(usual) {
-        return Ok(());
-    }
-    Err(SourceError::TooLarge { archive: name.to_owned(), packed, unpacked, given: most.is_some() })
 }
 
 /// A stream of which the bytes are counted that were taken from it.
@@ -239,8 +229,7 @@ impl Spool {
     /// Gives the spool its length, which a hole at its end has not yet done.
     pub(super) fn finish(self) -> Result<Section, SourceError> {
         self.file.set_len(self.len).map_err(|error| self.failed(error))?;
-        let place = self.place;
-        Section::whole(self.file).map_err(|error| SourceError::host("write a spool in", place, error))
+        Ok(Section::spooled(self.file, self.len))
     }
 }
 

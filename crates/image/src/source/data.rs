@@ -10,12 +10,13 @@ use super::catalogue::{Catalogue, Extent, NodeId, Origin};
 use super::error::SourceError;
 use super::input::Section;
 use ondisk::inode::InodeFlags;
-use rustix::fs::{Mode, OFlags};
+use platfs_host::Directory;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -197,10 +198,9 @@ impl DataReader<'_> {
 impl Catalogue {
     /// The path of a file of the host, for messages.
     fn host_path(&self, number: u32) -> PathBuf {
-        use std::os::unix::ffi::OsStrExt;
         let Some((root, mut names)) = self.host_names(number) else { return PathBuf::new() };
         names.reverse();
-        let names = names.into_iter().map(std::ffi::OsStr::from_bytes);
+        let names = names.into_iter().map(OsStr::from_bytes);
         names.fold(root.to_owned(), |path, name| path.join(name))
     }
 }
@@ -209,7 +209,7 @@ impl Catalogue {
 /// meanwhile leads out of it.
 struct HostFiles<'c> {
     catalogue: &'c Catalogue,
-    directories: HashMap<u32, OwnedFd>,
+    directories: HashMap<u32, Directory>,
     file: Option<(u32, File)>,
 }
 
@@ -221,17 +221,14 @@ impl HostFiles<'_> {
             None => {
                 let catalogue = self.catalogue;
                 let (directory, name) = catalogue.host_directory(number).ok_or(io::ErrorKind::NotFound)?;
-                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-                let file = rustix::fs::openat(self.directory(directory)?, name, flags, Mode::empty())?;
-                File::from(file)
+                self.directory(directory)?.open_file(OsStr::from_bytes(name))?.0
             }
         };
         Ok(&self.file.insert((number, file)).1)
     }
 
-    fn directory(&mut self, number: u32) -> io::Result<&OwnedFd> {
+    fn directory(&mut self, number: u32) -> io::Result<&Directory> {
         let catalogue = self.catalogue;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // Upwards to the first directory that is open, then down again.
         let mut path = Vec::new();
         let mut at = number;
@@ -245,12 +242,12 @@ impl HostFiles<'_> {
         }
         if let Entry::Vacant(vacant) = self.directories.entry(at) {
             let root = catalogue.host_root(at).ok_or(io::ErrorKind::NotFound)?;
-            vacant.insert(rustix::fs::open(root, flags, Mode::empty())?);
+            vacant.insert(root.directory.try_clone()?);
         }
         let mut above = at;
         for (directory, name) in path.into_iter().rev() {
             let parent = self.directories.get(&above).ok_or(io::ErrorKind::NotFound)?;
-            let opened = rustix::fs::openat(parent, name, flags | OFlags::NOFOLLOW, Mode::empty())?;
+            let opened = parent.enter(OsStr::from_bytes(name))?;
             if self.directories.len() >= 2 * DIRECTORIES {
                 self.directories.clear();
             }

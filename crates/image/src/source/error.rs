@@ -61,18 +61,35 @@ pub enum SourceError {
         /// The decoder's answer.
         error: io::Error,
     },
-    /// An archive unpacks to more bytes than it may.
+    /// A source becomes more bytes than it may: those that all its archives and layers unpack to, or blocks of data that
+    /// lie scattered in sparse files.
     #[error(
-        "{archive}: its first {packed} bytes unpack to more than {unpacked}: {}; a larger limit (--max-size) takes it",
-        if *given { "the limit that was given" } else { "no archive of files is packed so well" }
+        "{archive}: a source of {packed} bytes becomes {unpacked} and more: {}; a larger limit (--max-size) takes it",
+        if *given { "past the limit that was given" } else { "no archive of files is packed so well" }
     )]
     TooLarge {
-        /// The archive, as given.
+        /// The archive or layer where the limit was passed.
         archive: String,
-        /// Bytes read of it.
+        /// Bytes of the source.
         packed: u64,
         /// Bytes that they became.
         unpacked: u64,
+        /// The limit was said, and is not the usual one.
+        given: bool,
+    },
+    /// A source names more files and attributes than it may.
+    #[error(
+        "{archive}: the names and attributes in {bytes} bytes of a source take {memory} bytes of memory and more: {}; \
+        a larger limit (--max-size) takes it",
+        if *given { "past the limit that was given" } else { "no archive holds so many" }
+    )]
+    TooMany {
+        /// The archive or layer where the limit was passed.
+        archive: String,
+        /// Bytes of the source.
+        bytes: u64,
+        /// Memory that the tree takes.
+        memory: u64,
         /// The limit was said, and is not the usual one.
         given: bool,
     },

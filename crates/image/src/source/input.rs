@@ -9,7 +9,10 @@ use std::sync::Arc;
 /// Where bytes are kept.
 #[derive(Debug)]
 enum Bytes {
+    /// A file of the host.
     File(File),
+    /// A file of our own, without a name.
+    Spool(File),
     Memory(Vec<u8>),
 }
 
@@ -29,6 +32,11 @@ impl Section {
     pub fn whole(file: File) -> io::Result<Self> {
         let len = file.metadata()?.len();
         Ok(Self { bytes: Arc::new(Bytes::File(file)), base: 0, len })
+    }
+
+    /// A spool of `len` bytes.
+    pub(super) fn spooled(file: File, len: u64) -> Self {
+        Self { bytes: Arc::new(Bytes::Spool(file)), base: 0, len }
     }
 
     /// Bytes in memory.
@@ -56,8 +64,16 @@ impl Section {
     #[must_use]
     pub fn file(&self) -> Option<&File> {
         match &*self.bytes {
-            Bytes::File(file) => Some(file),
+            Bytes::File(file) | Bytes::Spool(file) => Some(file),
             Bytes::Memory(_) => None,
+        }
+    }
+
+    /// The file of the host in which the section lies; none if it was unpacked, or is in memory.
+    pub(super) fn host_file(&self) -> Option<&File> {
+        match &*self.bytes {
+            Bytes::File(file) => Some(file),
+            Bytes::Spool(_) | Bytes::Memory(_) => None,
         }
     }
 
@@ -75,7 +91,7 @@ impl Input for Section {
     fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let position = self.base.saturating_add(offset);
         match &*self.bytes {
-            Bytes::File(file) => file.read_exact_at(buf, position),
+            Bytes::File(file) | Bytes::Spool(file) => file.read_exact_at(buf, position),
             Bytes::Memory(bytes) => bytes.as_slice().read_exact_at(position, buf),
         }
     }
@@ -94,7 +110,9 @@ impl io::Read for SectionStream {
         let len = buf.len().min(left);
         let buf = buf.get_mut(..len).unwrap_or_default();
         let read = match &*self.section.bytes {
-            Bytes::File(file) => file.read_at(buf, self.section.base.saturating_add(self.offset))?,
+            Bytes::File(file) | Bytes::Spool(file) => {
+                file.read_at(buf, self.section.base.saturating_add(self.offset))?
+            }
             Bytes::Memory(_) => self.section.read_exact_at(self.offset, buf).map(|()| len)?,
         };
         self.offset += read as u64;

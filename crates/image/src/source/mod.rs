@@ -34,6 +34,7 @@ mod archived;
 #[path = "archived_left_out.rs"]
 mod archived;
 mod attributes;
+mod bounds;
 pub mod catalogue;
 mod compression;
 mod contexts;

@@ -9,6 +9,7 @@ use super::input::Section;
 use super::options::SourceOptions;
 use super::reading::Reading;
 use super::{directory, owners};
+use platfs_host::{Directory, Kind, Opened, inside, target_of};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -72,16 +73,12 @@ impl SourceOptions {
     /// Any [`SourceError`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Source, SourceError> {
         let path = path.as_ref();
-        let metadata = std::fs::metadata(path).map_err(|error| SourceError::host("open", path, error))?;
-        if metadata.is_dir() {
-            return self.directory(path);
-        }
-        let file = File::open(path).map_err(|error| SourceError::host("open", path, error))?;
         let name = path.display().to_string();
-        if !metadata.is_file() {
-            return self.read(file, &name);
-        }
-        let packed = Section::whole(file).map_err(|error| SourceError::host("open", path, error))?;
+        let packed = match Found::at(path)? {
+            Found::Directory(directory) => return self.directory(path, directory),
+            Found::Stream(stream) => return self.read(stream, &name),
+            Found::File(packed) => packed,
+        };
         let mut reading = Reading::new(self)?;
         let section = compression::unpacked(&mut reading, packed, &name)?;
         archived::read(self, reading, &section, &name)
@@ -104,14 +101,14 @@ impl SourceOptions {
     /// [`SourceError::Host`], [`SourceError::Compression`], [`SourceError::NoArchive`].
     pub fn unpacked(&self, path: impl AsRef<Path>) -> Result<Section, SourceError> {
         let path = path.as_ref();
-        let file = File::open(path).map_err(|error| SourceError::host("open", path, error))?;
         let name = path.display().to_string();
-        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-        if !is_file {
-            return self.unpacked_stream(file, &name);
+        match Found::at(path)? {
+            Found::Directory(_) => {
+                Err(SourceError::host("read", path, std::io::Error::from(std::io::ErrorKind::IsADirectory)))
+            }
+            Found::Stream(stream) => self.unpacked_stream(stream, &name),
+            Found::File(packed) => compression::unpacked(&mut Reading::new(self)?, packed, &name),
         }
-        let packed = Section::whole(file).map_err(|error| SourceError::host("open", path, error))?;
-        compression::unpacked(&mut Reading::new(self)?, packed, &name)
     }
 
     /// The same of a stream; `name` is how messages call it.
@@ -161,39 +158,31 @@ impl SourceOptions {
     ) -> Result<bool, SourceError> {
         let name = layer.name();
         let section = match layer {
-            Layer::Path(path) if path.is_dir() => {
-                let is_layout = is_layout(path);
-                match is_layout {
-                    true => archived::layout(reading, builder, path)?,
-                    false => {
-                        builder.begin_layer();
-                        directory::read_layer(reading, builder, path)?;
-                    }
+            Layer::Path(path) => match Found::at(path)? {
+                Found::Directory(directory) if is_layout(&directory) => {
+                    return archived::layout(reading, builder, (path, directory)).map(|()| true);
                 }
-                return Ok(is_layout);
-            }
-            Layer::Path(path) => {
-                let host = |error| SourceError::host("open", path, error);
-                let file = File::open(path).map_err(host)?;
-                match file.metadata().is_ok_and(|facts| facts.is_file()) {
-                    true => compression::unpacked(reading, Section::whole(file).map_err(host)?, &name)?,
-                    false => compression::spool_stream(reading, file, &name)?,
+                Found::Directory(directory) => {
+                    builder.begin_layer();
+                    return directory::read_layer(reading, builder, (path, directory)).map(|()| false);
                 }
-            }
+                Found::File(packed) => compression::unpacked(reading, packed, &name)?,
+                Found::Stream(stream) => compression::spool_stream(reading, stream, &name)?,
+            },
             Layer::Stream(stream, _) => compression::spool_stream(reading, stream, &name)?,
         };
         archived::layer(reading, builder, &section, &name)
     }
 
-    fn directory(&self, path: &Path) -> Result<Source, SourceError> {
+    fn directory(&self, path: &Path, directory: Directory) -> Result<Source, SourceError> {
         let mut reading = Reading::new(self)?;
         let mut builder = CatalogueBuilder::new(self.clone())?;
-        if is_layout(path) {
-            archived::layout(&mut reading, &mut builder, path)?;
+        if is_layout(&directory) {
+            archived::layout(&mut reading, &mut builder, (path, directory))?;
             return self.finish(reading, builder);
         }
         self.refuse_image_options(&path.display().to_string())?;
-        directory::read(&mut reading, &mut builder, path)?;
+        directory::read(&mut reading, &mut builder, (path, directory))?;
         self.finish(reading, builder)
     }
 
@@ -260,9 +249,30 @@ impl SourceOptions {
     }
 }
 
+/// What the path of a source leads to, opened once.
+enum Found {
+    Directory(Directory),
+    File(Section),
+    /// A pipe or device. A pipe is waited for, as by any command.
+    Stream(File),
+}
+
+impl Found {
+    fn at(path: &Path) -> Result<Self, SourceError> {
+        let failed = |error| SourceError::host("open", path, error);
+        Ok(match target_of(path).map_err(failed)?.1 {
+            Opened::Directory(directory) => Found::Directory(directory),
+            Opened::File(file) => Found::File(Section::whole(file).map_err(failed)?),
+            Opened::Link(_) | Opened::Other => Found::Stream(File::open(path).map_err(failed)?),
+        })
+    }
+}
+
 /// A directory is an OCI image layout.
-fn is_layout(path: &Path) -> bool {
-    path.join("oci-layout").is_file() && path.join("index.json").is_file()
+fn is_layout(directory: &Directory) -> bool {
+    let is_file =
+        |name: &str| inside(directory, Path::new(name)).is_ok_and(|(facts, _)| facts.kind == Kind::File);
+    is_file("oci-layout") && is_file("index.json")
 }
 
 #[cfg(test)]

@@ -147,8 +147,10 @@ impl SourceOptions {
         self
     }
 
-    /// Bounds what a packed archive, or a packed layer, may unpack to. Where nothing is said it is 1 GiB, or 250 times as
-    /// many bytes as it has, whichever is more: an archive made to fill a disk is refused.
+    /// Bounds what the source may become: the bytes that its packed archives and layers unpack to, all together, the
+    /// memory that names and attributes take, and the blocks of data that lie scattered. Where nothing is said it is 1 GiB,
+    /// or 250 times as many bytes as it has (16 times in memory), whichever is more: an archive made to fill a disk is
+    /// refused.
     pub fn max_size(mut self, bytes: u64) -> Self {
         self.most = Some(bytes);
         self

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::bounds::Bounds;
 use super::error::{SourceError, SourceWarning};
 use super::options::SourceOptions;
 use crate::watch::{Meter, Stage};
@@ -10,8 +11,8 @@ use crate::watch::{Meter, Stage};
 pub(crate) struct Reading {
     /// Where spools are made.
     pub(super) spool: PathBuf,
-    /// The most bytes that a packed archive may unpack to, if it was said.
-    pub(super) most: Option<u64>,
+    /// What the source has become, and may become.
+    pub(super) bounds: Bounds,
     pub(super) meter: Meter,
     pub(super) warnings: Vec<SourceWarning>,
 }
@@ -22,6 +23,6 @@ impl Reading {
         let spool = options.spool.clone().unwrap_or_else(std::env::temp_dir);
         let mut meter = Meter::new(options.watch.clone());
         meter.begin(Stage::Reading, None, None)?;
-        Ok(Self { spool, most: options.most, meter, warnings: Vec::new() })
+        Ok(Self { spool, bounds: Bounds::new(options.most), meter, warnings: Vec::new() })
     }
 }

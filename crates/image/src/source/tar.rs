@@ -49,6 +49,7 @@ pub(super) fn read(
     while let Some(entry) = next(&mut reader, name)? {
         reading.meter.file()?;
         put(builder, &entry, origin).map_err(|error| tree(name, error))?;
+        reading.bounds.tree(builder, name)?;
     }
     keep_warnings(reading, &reader, name);
     Ok(())
@@ -94,6 +95,7 @@ fn read_without_whiteouts(
         reading.meter.file()?;
         if !split_name(&entry.path).1.starts_with(WHITEOUT) {
             put(builder, &entry, origin).map_err(|error| tree(name, error))?;
+            reading.bounds.tree(builder, name)?;
         }
     }
     Ok(())

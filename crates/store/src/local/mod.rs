@@ -15,11 +15,12 @@
 
 mod parts;
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use platfs_host::{Directory, Handle, Id, Place};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{Error, Result};
@@ -54,13 +55,19 @@ impl LocalLog {
     /// Whether a volume was opened with it and not closed: what lies in it may have to go to the store.
     #[must_use]
     pub fn is_used(&self) -> bool {
-        fs::metadata(self.directory.join("mark")).is_ok_and(|mark| mark.len() > 0)
+        let mark = Directory::open(&self.directory).and_then(|directory| directory.look(MARK));
+        mark.is_ok_and(|mark| mark.size > 0)
     }
 }
+
+/// Name of the mark.
+const MARK: &str = "mark";
 
 /// A local log that this process has.
 pub(crate) struct Log {
     place: LocalLog,
+    /// Its directory, whatever has its name by now.
+    own: Directory,
     mark: File,
     /// Tells it from all other logs.
     pub(crate) token: u64,
@@ -71,7 +78,7 @@ pub(crate) struct Log {
 impl Log {
     /// Takes a log for this process; makes one where none is.
     pub(crate) fn take(place: &LocalLog) -> Result<Self> {
-        let mark = locked(&place.directory)?;
+        let (own, mark) = locked(&place.directory)?;
         let mut bytes = [0; 33];
         let read = mark.read_exact_at(&mut bytes, 0);
         let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -79,7 +86,7 @@ impl Log {
             Some((u64::from_str_radix(token, 16).ok()?, u64::from_str_radix(hint, 16).ok()?))
         });
         let (token, hint) = numbers.unwrap_or_default();
-        Ok(Log { place: place.clone(), mark, token, hint })
+        Ok(Log { place: place.clone(), own, mark, token, hint })
     }
 
     /// The directory that it is.
@@ -94,13 +101,13 @@ impl Log {
             0 => None,
             bytes => Some(self.set_aside(bytes)?),
         };
-        parts::remove_all(&self.place.directory).map_err(|error| self.failed("emptying", &error))?;
+        parts::remove_all(&self.own).map_err(|error| self.failed("emptying", &error))?;
         self.token = crate::random::number().max(1);
         self.hint = 0;
         let write = || {
             self.mark.write_all_at(self.words().as_bytes(), 0)?;
             self.mark.sync_all()?;
-            File::open(&self.place.directory)?.sync_all()
+            self.own.sync()
         };
         write().map_err(|error| self.failed("beginning", &error))?;
         Ok(said)
@@ -112,23 +119,25 @@ impl Log {
 
     /// Bytes that were written and that the store may not have.
     fn left(&self, volume: &VolumeId) -> u64 {
-        match Parts::open(&self.place, (volume, self.token, SIZE_MAX)) {
+        match Parts::open(&self.place, &self.own, (volume, self.token, SIZE_MAX)) {
             Ok((_, records)) => {
                 let waits = records.iter().filter(|record| record.number > self.hint);
                 waits.map(|record| u64::from(record.data_len).max(1)).sum()
             }
             // What can't be read is nothing to throw away.
-            Err(_) => parts::bytes(&self.place.directory),
+            Err(_) => parts::bytes(&self.own),
         }
     }
 
     /// Gives the directory another name, and makes a new one.
     fn set_aside(&mut self, bytes: u64) -> Result<String> {
-        let own = &self.place.directory;
-        let name = own.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let aside = own.with_file_name(format!("{name}.lost-{:016x}", self.token));
-        fs::rename(own, &aside).map_err(|error| self.failed("renaming", &error))?;
-        self.mark = locked(&self.place.directory)?;
+        let rename = || {
+            let Place { directory, name, path } = Place::of(&self.place.directory)?;
+            let aside = format!("{}.lost-{:016x}", name.to_string_lossy(), self.token);
+            directory.rename(&name, &directory, &aside).map(|()| path.with_file_name(aside))
+        };
+        let aside = rename().map_err(|error| self.failed("renaming", &error))?;
+        (self.own, self.mark) = locked(&self.place.directory)?;
         Ok(format!(
             "{bytes} bytes that were written on this host are not in the volume: another program had it before they \
              reached the store; they are kept in {}",
@@ -138,10 +147,9 @@ impl Log {
 
     /// The volume was closed: nothing is left here. A directory that another process put something into stays.
     pub(crate) fn close(&self) {
-        let own = &self.place.directory;
-        if self.mark.set_len(0).is_ok() && is_at(&self.mark, own) && fs::remove_file(own.join("mark")).is_ok()
-        {
-            let _ = fs::remove_dir(own);
+        let is_here = self.mark.set_len(0).is_ok() && is_at(&self.mark, &self.own);
+        if is_here && self.own.remove_file(MARK).is_ok() {
+            let _ = Place::of(&self.place.directory).and_then(|at| at.directory.remove_directory(&at.name));
         }
     }
 
@@ -152,7 +160,7 @@ impl Log {
 
     /// The files, and the records in them that are whole.
     pub(crate) fn parts(&self, volume: (&VolumeId, u64)) -> Result<(Parts, Vec<Record>)> {
-        Parts::open(&self.place, (volume.0, self.token, volume.1))
+        Parts::open(&self.place, &self.own, (volume.0, self.token, volume.1))
     }
 
     fn failed(&self, what: &str, error: &io::Error) -> Error {
@@ -163,59 +171,68 @@ impl Log {
 /// How often a log is looked for again whose holder ended at that moment.
 const TRIES: usize = 100;
 
-/// The mark of the log in a directory, locked. Who closes a log removes its mark: what was locked may be gone by then.
-fn locked(directory: &Path) -> Result<File> {
+/// The log in a directory, opened, and its mark, locked. Who closes a log removes its mark: what was locked may be gone by
+/// then.
+fn locked(path: &Path) -> Result<(Directory, File)> {
     for _ in 0..TRIES {
-        if let Some(mark) = locked_once(directory)?
-            && is_at(&mark, directory)
+        if let Some((own, mark)) = locked_once(path)?
+            && Directory::open(path).is_ok_and(|now| is_at(&mark, &now))
         {
-            return Ok(mark);
+            return Ok((own, mark));
         }
     }
     let error = io::Error::new(io::ErrorKind::ResourceBusy, "others take and close it all the time");
-    Err(Error::host(format!("opening the local log {}", directory.display()), &error))
+    Err(Error::host(format!("opening the local log {}", path.display()), &error))
 }
 
 /// As [`locked`]; nothing if the directory was removed meanwhile.
-fn locked_once(directory: &Path) -> Result<Option<File>> {
-    let open = || {
-        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        File::options().read(true).write(true).create(true).truncate(false).open(directory.join("mark"))
+fn locked_once(path: &Path) -> Result<Option<(Directory, File)>> {
+    let failed = |error| Error::host(format!("opening the local log {}", path.display()), &error);
+    let open = || -> io::Result<(Directory, File)> {
+        let own = Directory::open_or_make(path)?;
+        private(&own)?;
+        let mark = own.open_or_create(MARK)?;
+        Ok((own, mark))
     };
-    let failed = |error| Error::host(format!("opening the local log {}", directory.display()), &error);
-    let mark = match open() {
+    let (own, mark) = match open() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        // Making a directory that is removed at that moment fails like this, too.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !is_other(directory) => {
-            return Ok(None);
-        }
         opened => opened.map_err(failed)?,
     };
     match flock(&mark, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(mark)),
+        Ok(()) => Ok(Some((own, mark))),
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            let what = format!("a process of this host, which has the local log {}", directory.display());
+            let what = format!("a process of this host, which has the local log {}", path.display());
             Err(Error::Open(what))
         }
         Err(error) => Err(failed(error.into())),
     }
 }
 
-/// Whether something is there that is no directory.
-fn is_other(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|facts| !facts.is_dir())
+/// Refuses a directory in which other users could lay records that were never written: what lies in a log goes to the store.
+fn private(directory: &Directory) -> io::Result<()> {
+    const OTHERS_WRITE: u32 = 0o022;
+    let facts = directory.facts()?;
+    if facts.is_own() && facts.mode & OTHERS_WRITE == 0 {
+        return Ok(());
+    }
+    let what = format!(
+        "is of user {} with mode {:04o}: other users could put records there; `chmod 700`, or another directory",
+        facts.uid, facts.mode
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
 }
 
 /// Whether the mark of a directory is this one.
-fn is_at(mark: &File, directory: &Path) -> bool {
-    match (mark.metadata(), fs::metadata(directory.join("mark"))) {
-        (Ok(own), Ok(there)) => (own.dev(), own.ino()) == (there.dev(), there.ino()),
-        _ => false,
-    }
+fn is_at(mark: &File, directory: &Directory) -> bool {
+    let own = Handle::of(mark).and_then(|mark| mark.facts()).map(|facts| facts.id);
+    let there: io::Result<Id> = directory.look(MARK).map(|facts| facts.id);
+    matches!((own, there), (Ok(own), Ok(there)) if own == there)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
@@ -239,6 +256,23 @@ mod tests {
         fs::write(place.directory.join("note"), "kept").unwrap();
         log.close();
         assert_eq!(fs::read_dir(&place.directory).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_log_that_others_can_write_is_not_taken() {
+        let scratch = tempfile::tempdir().unwrap();
+        let place = LocalLog::new(scratch.path().join("one"), 0);
+        fs::create_dir(&place.directory).unwrap();
+        fs::set_permissions(&place.directory, fs::Permissions::from_mode(0o777)).unwrap();
+        let said = Log::take(&place).map(drop).unwrap_err().to_string();
+        assert!(said.contains("other users could put records there"), "{said}");
+        fs::set_permissions(&place.directory, fs::Permissions::from_mode(0o755)).unwrap();
+        // A link in the place of the mark is no mark.
+        std::os::unix::fs::symlink(scratch.path().join("elsewhere"), place.directory.join(MARK)).unwrap();
+        assert!(Log::take(&place).is_err());
+        assert!(!scratch.path().join("elsewhere").exists());
+        fs::remove_file(place.directory.join(MARK)).unwrap();
+        Log::take(&place).unwrap();
     }
 
     #[test]

@@ -4,11 +4,13 @@
 //! follows a record that is not whole was never said to be stable, unless a later one says so: then the log is damaged.
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+
+use platfs_host::{Directory, Kind};
 
 use super::LocalLog;
 use crate::error::{Error, Result};
@@ -52,7 +54,7 @@ impl Record {
 
 /// A file.
 struct Part {
-    path: PathBuf,
+    name: String,
     file: Arc<File>,
     len: u64,
     /// The number of its last record.
@@ -61,7 +63,9 @@ struct Part {
 
 /// The files of a log, the last of which is written.
 pub(crate) struct Parts {
-    directory: PathBuf,
+    directory: Directory,
+    /// For messages.
+    path: PathBuf,
     most: u64,
     /// Whose records they are.
     volume: VolumeId,
@@ -78,10 +82,14 @@ impl Parts {
     /// off.
     pub(super) fn open(
         place: &LocalLog,
+        directory: &Directory,
         (volume, token, size): (&VolumeId, u64, u64),
     ) -> Result<(Self, Vec<Record>)> {
+        let failed =
+            |error| Error::host(format!("opening the local log {}", place.directory.display()), &error);
         let mut parts = Parts {
-            directory: place.directory.clone(),
+            directory: directory.try_clone().map_err(failed)?,
+            path: place.directory.clone(),
             most: place.most,
             volume: *volume,
             token,
@@ -93,32 +101,31 @@ impl Parts {
         let mut records: Vec<Record> = Vec::new();
         let found = names(&parts.directory).map_err(|error| parts.failed("reading", &error))?;
         for (at, name) in found.iter().enumerate() {
-            let path = parts.directory.join(name);
             let first = u64::from_str_radix(name, 16).unwrap_or(0);
-            let read = parts.read(&path, size, first).map_err(|error| parts.failed("reading", &error))?;
+            let read = parts.read(name, size, first).map_err(|error| parts.failed("reading", &error))?;
             let is_next = records.last().is_none_or(|last| last.number + 1 == first);
             if let Some(why) = read.damage(is_next, at + 1 == found.len()) {
-                return Err(Error::damaged(path.display().to_string(), why));
+                return Err(Error::damaged(parts.path.join(name).display().to_string(), why));
             }
             let cut = || read.file.set_len(read.whole).and_then(|()| read.file.sync_all());
             if read.whole != read.len {
                 cut().map_err(|error| parts.failed("cutting", &error))?;
             }
             if read.whole == 0 {
-                std::fs::remove_file(&path).map_err(|error| parts.failed("cutting", &error))?;
+                parts.directory.remove_file(name).map_err(|error| parts.failed("cutting", &error))?;
                 continue;
             }
             let last = read.records.last().map_or(0, |record| record.number);
             parts.bytes += read.whole;
-            parts.all.push_back(Part { path, file: read.file, len: read.whole, last });
+            parts.all.push_back(Part { name: name.clone(), file: read.file, len: read.whole, last });
             records.extend(read.records);
         }
         Ok((parts, records))
     }
 
     /// Reads one file, whose first record has that number, up to what is not whole.
-    fn read(&self, path: &Path, size: u64, mut next: u64) -> io::Result<ReadPart> {
-        let file = Arc::new(File::options().read(true).write(true).open(path)?);
+    fn read(&self, name: &str, size: u64, mut next: u64) -> io::Result<ReadPart> {
+        let file = Arc::new(self.directory.open_to_write(name)?.0);
         let len = file.metadata()?.len();
         let mut read = ReadPart { file, len, whole: 0, records: Vec::new(), proof: false };
         let mut before = None;
@@ -200,10 +207,11 @@ impl Parts {
             if let Some(part) = self.all.back() {
                 part.file.sync_data()?;
             }
-            let path = self.directory.join(format!("{first:016x}"));
-            let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
-            File::open(&self.directory)?.sync_all()?;
-            Ok(Part { path, file: Arc::new(file), len: 0, last: first.saturating_sub(1) })
+            let name = format!("{first:016x}");
+            let file = self.directory.open_or_create(&name)?;
+            file.set_len(0)?;
+            self.directory.sync()?;
+            Ok(Part { name, file: Arc::new(file), len: 0, last: first.saturating_sub(1) })
         };
         let part = make().map_err(|error| self.failed("extending", &error))?;
         self.all.push_back(part);
@@ -224,7 +232,7 @@ impl Parts {
                 break;
             }
             // One that can't be removed is read and passed over by the next opening.
-            let _ = fs::remove_file(&first.path);
+            let _ = self.directory.remove_file(&first.name);
             self.bytes = self.bytes.saturating_sub(first.len);
             self.all.pop_front();
             self.is_begun &= !is_last;
@@ -232,7 +240,7 @@ impl Parts {
     }
 
     pub(crate) fn failed(&self, what: &str, error: &io::Error) -> Error {
-        Error::host(format!("{what} the local log {}", self.directory.display()), error)
+        Error::host(format!("{what} the local log {}", self.path.display()), error)
     }
 }
 
@@ -272,10 +280,10 @@ fn are_whole(file: &File, at: u64, header: &Header) -> io::Result<bool> {
 }
 
 /// The names of the files in a directory, in order.
-pub(super) fn names(directory: &Path) -> io::Result<Vec<String>> {
+pub(super) fn names(directory: &Directory) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
+    for name in directory.entries()? {
+        let name = name?.to_string_lossy().into_owned();
         if name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             found.push(name);
         }
@@ -285,12 +293,12 @@ pub(super) fn names(directory: &Path) -> io::Result<Vec<String>> {
 }
 
 /// Bytes of all files.
-pub(super) fn bytes(directory: &Path) -> u64 {
-    let len = |name: String| fs::metadata(directory.join(name)).map_or(0, |facts| facts.len());
-    names(directory).map_or(0, |names| names.into_iter().map(len).sum())
+pub(super) fn bytes(directory: &Directory) -> u64 {
+    let facts = |name: String| directory.look(name).ok().filter(|facts| facts.kind == Kind::File);
+    names(directory).map_or(0, |names| names.into_iter().filter_map(facts).map(|facts| facts.size).sum())
 }
 
 /// Removes all files.
-pub(super) fn remove_all(directory: &Path) -> io::Result<()> {
-    names(directory)?.into_iter().try_for_each(|name| fs::remove_file(directory.join(name)))
+pub(super) fn remove_all(directory: &Directory) -> io::Result<()> {
+    names(directory)?.into_iter().try_for_each(|name| directory.remove_file(name))
 }

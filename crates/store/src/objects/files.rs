@@ -24,6 +24,8 @@ use crate::error::{Error, Result};
 
 /// Where files are made before they get their names, and the name of the lock.
 const MAKING: &str = ".making";
+/// Most bytes of an object that is replaced: what another program put there is not read for longer than that.
+const REPLACED_MAX: u64 = 1 << 20;
 /// How long the lock is waited for; it is held for one small write.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
 
@@ -159,7 +161,7 @@ impl Objects for Files {
 
     fn replace(&self, key: &str, bytes: &[u8], expected: &Version) -> Result<Version> {
         let _lock = self.lock()?;
-        match self.get(key, u64::MAX - 1) {
+        match self.get(key, REPLACED_MAX) {
             Ok(now) if now.version == *expected => self.put(key, bytes)?,
             Ok(_) | Err(Error::Missing(_)) => return Err(Error::Conflict(key.to_owned())),
             Err(error) => return Err(error),
@@ -261,6 +263,18 @@ mod tests {
         );
         let below = [mode(&shared.join("chunk/00")), mode(&shared.join("chunk/00/first"))];
         assert_eq!((below, mode(&shared.join(".making/lock"))), ([0o2770, 0o660], 0o660));
+    }
+
+    #[test]
+    fn what_replaces_an_object_is_not_read_without_bound() {
+        let top = tempfile::tempdir().unwrap();
+        let files = Files::new(top.path().to_owned());
+        let version = files.create("manifest", b"bytes").unwrap();
+        // More than the memory of any machine.
+        let huge = fs::File::options().write(true).open(top.path().join("manifest")).unwrap();
+        huge.set_len(1 << 43).unwrap();
+        let said = files.replace("manifest", b"new", &version).unwrap_err().to_string();
+        assert!(said.contains("has more than"), "{said}");
     }
 
     #[test]

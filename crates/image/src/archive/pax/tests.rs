@@ -109,3 +109,13 @@ fn sparse_maps_of_both_early_versions() {
     assert!(applied(&[("GNU.sparse.offset", b"0"), ("GNU.sparse.offset", b"0")]).is_err());
     assert!(applied(&[("GNU.sparse.map", b"0,,5")]).is_err());
 }
+
+#[test]
+fn attributes_are_no_more_than_linux_lists() {
+    let many = |count: usize| {
+        let names: Vec<String> = (0..count).map(|at| format!("SCHILY.xattr.user.{at:010}")).collect();
+        applied(&names.iter().map(|name| (name.as_str(), &b"x"[..])).collect::<Vec<_>>())
+    };
+    assert_eq!(many(65_536 / 16).map(|all| all.xattrs.len()), Ok(4096));
+    assert_eq!(many(65_536 / 16 + 1), Err(PaxError::XattrList));
+}

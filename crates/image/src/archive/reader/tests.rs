@@ -359,3 +359,23 @@ proptest! {
         prop_assert!(entries <= archive.len() / BLOCK);
     }
 }
+
+#[test]
+fn what_all_entries_copy_is_bounded() {
+    let global = |bytes: usize, headers: usize| {
+        let mut tape = Tape::default();
+        for at in 0..headers {
+            let mut data = Vec::new();
+            push(&mut data, format!("SCHILY.xattr.user.{at}").as_bytes(), &vec![b'x'; bytes]);
+            push(&mut data, b"comment", &vec![b'c'; 60_000]);
+            tape.entry(b'g', b"pax_global_header", &data);
+        }
+        all(tape.entry(b'0', b"a", b"").end())
+    };
+    assert_eq!(global(20_000, 3).unwrap()[0].xattrs.len(), 3);
+    let refused = global(20_000, 4).unwrap_err();
+    assert!(
+        matches!(*refused.problem, Problem::Long { what: "what global PAX headers say", .. }),
+        "{refused}"
+    );
+}

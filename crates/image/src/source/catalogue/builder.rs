@@ -7,7 +7,7 @@
 
 use super::error::{CatalogueError, clean};
 use super::node::{Content, Extent, Node, NodeId, Origin};
-use super::{HostDirectory, HostFile, Name};
+use super::{HostDirectory, HostFile, HostRoot, Name};
 use crate::archive::{Device, Run, Xattr};
 use crate::source::attributes::{Attributes, Stamps};
 use crate::source::filter::FilterError;
@@ -17,7 +17,6 @@ use ondisk::inode::InodeFlags;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 
 /// What a new file is.
 #[derive(Clone, Copy, Debug)]
@@ -88,13 +87,15 @@ pub struct CatalogueBuilder {
     pub(super) layers: Vec<u32>,
     /// Where there are layers: what had the name of a node before.
     pub(super) replaced: HashMap<NodeId, NodeId>,
-    pub(super) host_roots: Vec<(u32, PathBuf)>,
+    pub(super) host_roots: Vec<HostRoot>,
     pub(super) host_directories: Vec<HostDirectory>,
     pub(super) host_files: Vec<HostFile>,
     /// How many contents there are; those of the root are 0.
     pub(super) contents: u32,
     /// The directory that the source's root becomes.
     pub(super) base: NodeId,
+    /// Bytes in the attribute sets.
+    pub(super) xattr_bytes: u64,
     /// Attribute sets met before.
     pub(super) sets: HashMap<Box<[Xattr]>, u32>,
     /// From the hash of contents and name to the first entry of the chain. The hash is keyed, so that no
@@ -149,6 +150,7 @@ impl CatalogueBuilder {
             host_files: Vec::new(),
             contents: 1,
             base: NodeId(0),
+            xattr_bytes: 0,
             sets: HashMap::new(),
             index: HashMap::default(),
             hasher: RandomState::new(),

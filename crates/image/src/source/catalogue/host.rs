@@ -3,15 +3,20 @@
 use super::builder::{CatalogueBuilder, NewNode};
 use super::error::CatalogueError;
 use super::node::{NodeId, Origin};
-use super::{HostDirectory, HostFile, Name};
+use super::{HostDirectory, HostFile, HostRoot, Name};
 use crate::source::attributes::Attributes;
+use platfs_host::Directory;
 use std::path::Path;
 
 impl CatalogueBuilder {
     /// Begins a directory of the host as source: its own number.
-    pub(in crate::source) fn host_root(&mut self, root: &Path) -> Result<u32, CatalogueError> {
+    pub(in crate::source) fn host_root(
+        &mut self,
+        path: &Path,
+        directory: Directory,
+    ) -> Result<u32, CatalogueError> {
         let number = u32::try_from(self.host_directories.len()).map_err(|_| CatalogueError::TooMany)?;
-        self.host_roots.push((number, root.to_owned()));
+        self.host_roots.push(HostRoot { number, path: path.to_owned(), directory });
         self.host_directories.push(HostDirectory { parent: number, name: Name { start: 0, len: 0 } });
         Ok(number)
     }

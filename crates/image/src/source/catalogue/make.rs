@@ -1,6 +1,6 @@
 //! From what an entry says to a node: contents, times and attributes go into their tables.
 
-use super::builder::{CatalogueBuilder, NewNode};
+use super::builder::{CatalogueBuilder, Entry, NewNode};
 use super::error::CatalogueError;
 use super::node::{Content, Extent, Node, NodeKind, Origin};
 use crate::archive::{Run, Times, Xattr, acl};
@@ -69,6 +69,25 @@ impl CatalogueBuilder {
         }
     }
 
+    /// Runs of data beyond the first of each file, which each take a block at least.
+    pub(in crate::source) fn pieces(&self) -> u64 {
+        self.extents.len() as u64
+    }
+
+    /// Bytes of memory that the tree takes.
+    pub(in crate::source) fn memory(&self) -> u64 {
+        // An entry stands in the index, too.
+        let entry = size_of::<Entry>() + size_of::<(u64, u32)>();
+        let tables = [
+            (self.nodes.len(), size_of::<Node>()),
+            (self.entries.len(), entry),
+            (self.extents.len(), size_of::<Extent>()),
+            (self.stamps.len(), size_of::<Stamps>()),
+            (self.names.len(), 1),
+        ];
+        tables.iter().map(|(count, size)| (count * size) as u64).sum::<u64>() + self.xattr_bytes
+    }
+
     pub(super) fn add_stamps(&mut self, times: Times) -> Result<u32, CatalogueError> {
         let modified = times.modified;
         let stamps = Stamps {
@@ -99,11 +118,17 @@ impl CatalogueBuilder {
         if let Some(&place) = self.sets.get(&set) {
             return Ok(place);
         }
+        self.xattr_bytes += set.iter().map(xattr_bytes).sum::<u64>();
         self.xattrs.push(set.clone());
         let place = u32::try_from(self.xattrs.len()).map_err(|_| CatalogueError::TooMany)?;
         self.sets.insert(set, place);
         Ok(place)
     }
+}
+
+/// Memory for an attribute, which stands in two tables.
+fn xattr_bytes(xattr: &Xattr) -> u64 {
+    2 * (size_of::<Xattr>() + xattr.name.len() + xattr.value.len()) as u64
 }
 
 /// Whether Linux has a place for an attribute of that name: archives of other systems bring more.

@@ -87,6 +87,16 @@ impl Summary {
     }
 }
 
+/// A directory of the host that a source was read from. It stays open: its path may lead elsewhere by the time data are
+/// read.
+#[derive(Debug)]
+pub(super) struct HostRoot {
+    number: u32,
+    /// For messages.
+    path: PathBuf,
+    pub(super) directory: platfs_host::Directory,
+}
+
 /// The merged tree. Shared freely between threads.
 #[derive(Debug)]
 pub struct Catalogue {
@@ -100,7 +110,7 @@ pub struct Catalogue {
     xattrs: Vec<Box<[Xattr]>>,
     sections: Vec<Section>,
     /// Directories of the host that sources were read from, by their numbers.
-    host_roots: Vec<(u32, PathBuf)>,
+    host_roots: Vec<HostRoot>,
     host_directories: Vec<HostDirectory>,
     host_files: Vec<HostFile>,
     flags: HashMap<NodeId, InodeFlags>,
@@ -274,7 +284,7 @@ impl Catalogue {
         while let Some((parent, _)) = self.host_parent(top) {
             top = parent;
         }
-        Some((self.host_root(top)?, names))
+        Some((&self.host_root(top)?.path, names))
     }
 
     /// The directory of a file of the host.
@@ -299,10 +309,10 @@ impl Catalogue {
         })
     }
 
-    /// The path of a source that is a directory, by its number.
-    pub(super) fn host_root(&self, number: u32) -> Option<&Path> {
-        let place = self.host_roots.binary_search_by_key(&number, |(known, _)| *known).ok()?;
-        self.host_roots.get(place).map(|(_, path)| &**path)
+    /// A source that is a directory, by its number.
+    pub(super) fn host_root(&self, number: u32) -> Option<&HostRoot> {
+        let place = self.host_roots.binary_search_by_key(&number, |root| root.number).ok()?;
+        self.host_roots.get(place)
     }
 
     fn range(&self, id: NodeId) -> ChildRange {

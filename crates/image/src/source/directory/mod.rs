@@ -22,8 +22,9 @@ use super::reading::Reading;
 use super::tar::{self, Whiteout};
 use crate::archive::{Device, Times, Timestamp, Xattr};
 use list::{Found, Lister};
+use platfs_host::Directory;
 use queue::{Job, Queue};
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -60,14 +61,14 @@ impl Failed {
     }
 }
 
-/// Reads the directory `root` into `builder`.
+/// Reads an open directory, which messages call `root`, into `builder`.
 ///
 /// # Errors
 /// [`SourceError::Host`] with a file that failed, [`SourceError::Tree`].
 pub(super) fn read(
     reading: &mut Reading,
     builder: &mut CatalogueBuilder,
-    root: &Path,
+    root: (&Path, Directory),
 ) -> Result<(), SourceError> {
     read_tree(reading, builder, root, false)
 }
@@ -79,7 +80,7 @@ pub(super) fn read(
 pub(super) fn read_layer(
     reading: &mut Reading,
     builder: &mut CatalogueBuilder,
-    root: &Path,
+    root: (&Path, Directory),
 ) -> Result<(), SourceError> {
     read_tree(reading, builder, root, true)
 }
@@ -87,19 +88,18 @@ pub(super) fn read_layer(
 fn read_tree(
     reading: &mut Reading,
     builder: &mut CatalogueBuilder,
-    root: &Path,
+    (root, directory): (&Path, Directory),
     is_layer: bool,
 ) -> Result<(), SourceError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = rustix::fs::open(root, flags, Mode::empty());
-    let directory = opened.map_err(|error| SourceError::host("open", root, error))?;
     if !list::has_paths() {
         reading.warnings.push(SourceWarning::NoPaths);
     }
     let exclude = builder.options().exclude.clone();
     let threads = builder.options().threads;
+    let kept = directory.try_clone().map_err(|error| SourceError::host("open", root, error))?;
+    let directory = OwnedFd::from(directory);
     let host = builder
-        .host_root(root)
+        .host_root(root, kept)
         .map_err(|error| SourceError::Tree { archive: root.display().to_string(), error })?;
     let mut tree = Tree { reading, builder, root, is_layer, links: HashMap::new() };
     let mut lister = Lister::new(&exclude);

@@ -9,7 +9,8 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 fn catalogue(root: &Path, options: SourceOptions) -> Result<Catalogue, SourceError> {
     let mut reading = Reading::new(&options)?;
     let mut builder = CatalogueBuilder::new(options).unwrap();
-    read(&mut reading, &mut builder, root)?;
+    let directory = Directory::open(root).map_err(|error| SourceError::host("open", root, error))?;
+    read(&mut reading, &mut builder, (root, directory))?;
     Ok(builder.finish())
 }
 
@@ -23,7 +24,7 @@ fn a_tree_arrives_whole() {
     fs::hard_link(path("d/f"), path("g")).unwrap();
     symlink("d/f", path("s")).unwrap();
     fs::write(path("empty"), b"").unwrap();
-    rustix::fs::mknodat(rustix::fs::CWD, path("fifo"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, path("fifo"), FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
     let tagged = rustix::fs::setxattr(path("g"), "user.tag", b"v", rustix::fs::XattrFlags::empty()).is_ok();
 
     let catalogue = catalogue(root.path(), SourceOptions::default()).unwrap();
@@ -99,4 +100,20 @@ fn deep_trees_are_walked_and_read() {
         reader.read_file(step.node, 0, &mut buf).unwrap();
         assert_eq!(&buf, if step.name == b"f" { b"deep" } else { b"near" });
     }
+}
+
+#[test]
+fn a_source_that_is_renamed_is_read_on() {
+    let top = tempfile::tempdir().unwrap();
+    let (own, others) = (top.path().join("own"), top.path().join("others"));
+    for (path, bytes) in [(&own, b"mine"), (&others, b"them")] {
+        fs::create_dir_all(path.join("d")).unwrap();
+        fs::write(path.join("d/f"), bytes).unwrap();
+    }
+    let catalogue = catalogue(&own, SourceOptions::default()).unwrap();
+    fs::rename(&own, top.path().join("away")).unwrap();
+    symlink(&others, &own).unwrap();
+    let mut buf = [0; 4];
+    catalogue.reader().read_file(catalogue.find(b"d/f").unwrap(), 0, &mut buf).unwrap();
+    assert_eq!(&buf, b"mine");
 }

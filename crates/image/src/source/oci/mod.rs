@@ -23,6 +23,9 @@ use std::collections::BTreeMap;
 /// Indexes within indexes followed before an image is called broken.
 const MAX_NESTING: usize = 4;
 
+/// Layers of an image. Docker makes at most 127, and Linux lays 500 over each other.
+const MAX_LAYERS: usize = 1024;
+
 /// A reference to a blob.
 #[derive(Clone, Debug, Deserialize)]
 struct Descriptor {
@@ -140,6 +143,7 @@ fn read_layers(
     store: &Store,
     layers: &[Descriptor],
 ) -> Result<(), SourceError> {
+    bounded(store, layers.len())?;
     for layer in layers {
         let blob = store.blob(reading, layer)?;
         let unpacked = compression::unpacked(reading, blob, &layer.digest)?;
@@ -147,6 +151,14 @@ fn read_layers(
         tar::read_layer(reading, builder, &unpacked, &layer.digest)?;
     }
     Ok(())
+}
+
+/// Refuses what no image has: a list of a few megabytes could name one layer thousands of times.
+fn bounded(store: &Store, layers: usize) -> Result<(), SourceError> {
+    if layers <= MAX_LAYERS {
+        return Ok(());
+    }
+    Err(store.problem(format!("the image has {layers} layers; more than {MAX_LAYERS} are not read")))
 }
 
 /// Whether `manifest.json` is docker-save's, and not just a file of that name.
@@ -183,6 +195,7 @@ pub(super) fn read_docker_archive(
             image.layers.len()
         )));
     }
+    bounded(store, image.layers.len())?;
     for (layer, diff_id) in image.layers.iter().zip(&config.rootfs.diff_ids) {
         let unpacked = compression::unpacked(reading, store.open(layer)?, layer)?;
         let digest = Digest::parse(diff_id).map_err(|problem| store.problem(problem))?;

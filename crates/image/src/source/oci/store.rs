@@ -20,7 +20,12 @@ const MAX_HOPS: usize = 8;
 #[derive(Debug)]
 pub(in crate::source) enum Store {
     /// A directory of the host.
-    Directory(PathBuf),
+    Directory {
+        /// How messages call it.
+        path: PathBuf,
+        /// It, open.
+        directory: Directory,
+    },
     /// An archive, read into a catalogue.
     Archive {
         /// Its files.
@@ -42,12 +47,11 @@ impl Store {
             return Err(self.problem(format!("the path {path:?} leads out of the image")));
         }
         match self {
-            Self::Directory(root) => {
+            Self::Directory { path: root, directory } => {
                 let shown = root.join(path);
                 let failed = |error| SourceError::host("open", &shown, error);
                 // A link to a layer of another image leads on, but not out of the layout.
-                let directory = Directory::open(root).map_err(failed)?;
-                match inside(&directory, Path::new(path)).map_err(failed)?.1 {
+                match inside(directory, Path::new(path)).map_err(failed)?.1 {
                     Opened::File(file) => Section::whole(file).map_err(failed),
                     _ => Err(self.problem(format!("{} is no regular file", shown.display()))),
                 }
@@ -112,7 +116,7 @@ impl Store {
     /// An error about this image.
     pub(super) fn problem(&self, problem: String) -> SourceError {
         let image = match self {
-            Self::Directory(root) => root.display().to_string(),
+            Self::Directory { path, .. } => path.display().to_string(),
             Self::Archive { name, .. } => name.clone(),
         };
         SourceError::Image { image, problem }

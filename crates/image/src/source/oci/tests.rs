@@ -217,7 +217,8 @@ fn layouts_may_stand_in_archives() {
     let (catalogue, mut above) = {
         let mut builder = CatalogueBuilder::new(SourceOptions::default()).unwrap();
         let mut reading = Reading::new(&SourceOptions::new()).unwrap();
-        crate::source::directory::read(&mut reading, &mut builder, root.path()).unwrap();
+        let directory = platfs_host::Directory::open(root.path()).unwrap();
+        crate::source::directory::read(&mut reading, &mut builder, (root.path(), directory)).unwrap();
         (builder.finish(), vec![String::new()])
     };
     for step in catalogue.walk() {
@@ -249,11 +250,43 @@ fn links_of_a_layout_stay_in_it_and_pipes_are_not_waited_for() {
     symlink(top.path().join("secret"), root.join("a/absolute")).unwrap();
     let layout = platfs_host::Directory::open(root.join("a")).unwrap();
     layout.make_node("pipe", platfs_host::Kind::Fifo, (0, 0)).unwrap();
-    let store = Store::Directory(root);
+    let store = Store::Directory { directory: platfs_host::Directory::open(&root).unwrap(), path: root };
     assert_eq!(store.open("a/shared").unwrap().bytes(), 6);
     for path in ["a/up", "a/absolute"] {
         let said = store.open(path).unwrap_err().to_string();
         assert!(said.contains("No such file"), "{path}: {said}");
     }
     assert!(store.open("a/pipe").unwrap_err().to_string().contains("is no regular file"));
+}
+
+#[test]
+fn what_layers_become_counts_together() {
+    let root = tempfile::tempdir().unwrap();
+    let layer = |name| zstd::encode_all(tar(&[(name, &vec![0; 600 << 10])]).as_slice(), 1).unwrap();
+    let read = |layers: &[Vec<u8>]| {
+        index(root.path(), &[image(root.path(), layers)]);
+        open(root.path(), SourceOptions::new().max_size(1 << 20))
+    };
+    read(&[layer("a")]).unwrap();
+    for layers in [[layer("a"), layer("b")], [layer("a"), layer("a")]] {
+        assert!(matches!(read(&layers), Err(SourceError::TooLarge { given: true, .. })));
+    }
+}
+
+#[test]
+fn an_image_of_more_layers_than_any_has_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let layers = vec![blob(root.path(), &tar(&[])); MAX_LAYERS + 1];
+    let index_of = |layers: &[Value]| {
+        let manifest = json!({ "layers": layers }).to_string();
+        index(root.path(), &[blob(root.path(), manifest.as_bytes())]);
+    };
+    index_of(&layers);
+    let refused = open(root.path(), SourceOptions::default()).unwrap_err().to_string();
+    assert!(refused.contains("the image has 1025 layers"), "{refused}");
+    index_of(&layers[..20]);
+    open(root.path(), SourceOptions::default()).unwrap();
+    let path = root.path().join("image.tar");
+    docker_archive(&path, &vec![tar(&[]); MAX_LAYERS + 1], |manifest| manifest);
+    assert!(matches!(open(&path, SourceOptions::default()), Err(SourceError::Image { .. })));
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::archive::{Device, Times, Writer, Xattr};
+use crate::archive::{Device, Run, Times, Writer, Xattr};
 use crate::source::catalogue::Catalogue;
 use crate::source::options::SourceOptions;
 use crate::source::reading::Reading;
@@ -110,4 +110,48 @@ fn attributes_arrive() {
     let names: Vec<&[u8]> = catalogue.xattrs(id).iter().map(|xattr| &*xattr.name).collect();
     assert_eq!(names, [b"user.a", b"user.b"]);
     assert_eq!(catalogue.metadata(id).ids, Ids { uid: 7, gid: 0 });
+}
+
+/// Reads an archive that may become a megabyte.
+fn read_bounded(section: &Section) -> Result<(), SourceError> {
+    let options = SourceOptions::new().max_size(1 << 20);
+    let mut reading = Reading::new(&options).unwrap();
+    reading.bounds.take_file(section);
+    read(&mut reading, &mut CatalogueBuilder::new(options).unwrap(), section, "x")
+}
+
+#[test]
+fn a_small_archive_becomes_no_large_tree() {
+    // One entry that needs 30,000 directories.
+    let deep = entry(&"a/".repeat(30_000), EntryKind::Directory);
+    assert!(matches!(read_bounded(&archive(&[deep])), Err(SourceError::TooMany { given: true, .. })));
+    // Attributes that are different for each file.
+    let labelled = |number: u32| Entry {
+        xattrs: vec![
+            Xattr { name: b"user.a"[..].into(), value: vec![b'x'; 60_000].into() },
+            Xattr { name: b"user.b"[..].into(), value: number.to_string().into_bytes().into() },
+        ],
+        ..entry(&number.to_string(), EntryKind::File)
+    };
+    read_bounded(&archive(&(0..20).map(labelled).collect::<Vec<_>>())).unwrap();
+    // As many files as an archive of that size can have.
+    let many: Vec<Entry> = (0..2000).map(|number| entry(&number.to_string(), EntryKind::File)).collect();
+    read_bounded(&archive(&many)).unwrap();
+}
+
+#[test]
+fn data_that_lie_scattered_count_as_the_blocks_they_take() {
+    let sparse = |runs: u64| {
+        let run = |at| Run { file_offset: at << 20, len: 512, archive_offset: 0 };
+        let sparse =
+            Entry { size: runs << 20, runs: (0..runs).map(run).collect(), ..entry("a", EntryKind::File) };
+        let mut writer = Writer::new(Vec::new());
+        writer.entry(&sparse).unwrap();
+        writer.data(&vec![7; 512 * usize::try_from(runs).unwrap()]).unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&writer.finish().unwrap()).unwrap();
+        Section::whole(file).unwrap()
+    };
+    read_bounded(&sparse(200)).unwrap();
+    assert!(matches!(read_bounded(&sparse(300)), Err(SourceError::TooLarge { given: true, .. })));
 }

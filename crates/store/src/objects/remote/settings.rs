@@ -20,11 +20,14 @@ use std::time::{Duration, Instant};
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key, AwsCredential};
 use object_store::client::CredentialProvider;
+use platfs_host::{Kind, read_named};
 
 use crate::error::{Error, Result};
 
 /// Longest file that is read.
 const FILE_MAX: u64 = 1 << 20;
+/// Most bytes of certificates; those of a system have 250 KiB.
+const CERTIFICATES_MAX: u64 = 16 << 20;
 /// How long keys of a file count before it is looked at again.
 const FRESH: Duration = Duration::from_secs(10);
 /// Entries of a profile that lead to keys in ways that are not known here.
@@ -70,14 +73,12 @@ fn section(text: &str, wanted: &str) -> Option<HashMap<String, String>> {
 
 /// The text of a regular file; nothing if there is none.
 fn read(path: &Path) -> Result<Option<String>> {
-    let failed = |why: std::io::Error| Error::host(path.display().to_string(), &why);
-    match std::fs::metadata(path) {
+    let wrong = || Error::Invalid(format!("{}: no file of settings", path.display()));
+    match read_named(path, FILE_MAX) {
         Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(why) => Err(failed(why)),
-        Ok(facts) if !facts.is_file() || facts.len() > FILE_MAX => {
-            Err(Error::Invalid(format!("{}: no file of settings", path.display())))
-        }
-        Ok(_) => std::fs::read_to_string(path).map(Some).map_err(failed),
+        Err(why) => Err(Error::host(path.display().to_string(), &why)),
+        Ok((facts, _)) if facts.kind != Kind::File => Err(wrong()),
+        Ok((_, bytes)) => String::from_utf8(bytes).map(Some).map_err(|_| wrong()),
     }
 }
 
@@ -160,8 +161,8 @@ impl CredentialProvider for OfFile {
 pub(super) fn authorities() -> Result<Option<Vec<u8>>> {
     let of_profile = || Profile::of_environment().entries().ok()?.get("ca_bundle").cloned();
     let Some(path) = variable("AWS_CA_BUNDLE").or_else(of_profile) else { return Ok(None) };
-    let failed = |why| Error::host(format!("AWS_CA_BUNDLE {path}"), &why);
-    std::fs::read(&path).map(Some).map_err(failed)
+    let read = read_named(Path::new(&path), CERTIFICATES_MAX).map(|(_, bytes)| Some(bytes));
+    read.map_err(|why| Error::host(format!("AWS_CA_BUNDLE {path}"), &why))
 }
 
 /// A store of S3 by the environment and the files.
