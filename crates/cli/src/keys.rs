@@ -1,9 +1,8 @@
 //! Keys of encrypted files, from the command line.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use clap::Args;
 use platfs::Key;
@@ -26,12 +25,12 @@ pub struct KeyArgs {
 }
 
 impl KeyArgs {
-    /// The keys.
+    /// The keys. What is said to `warn` concerns files that others may read.
     ///
     /// # Errors
     /// A file that can't be read, or holds no key.
-    pub fn read(&self) -> Result<Vec<Key>, Failure> {
-        self.keys.iter().map(|key| read(key)).collect()
+    pub fn read(&self, mut warn: impl FnMut(String)) -> Result<Vec<Key>, Failure> {
+        self.keys.iter().map(|key| read(key, &mut warn)).collect()
     }
 }
 
@@ -39,7 +38,7 @@ impl KeyArgs {
 ///
 /// # Errors
 /// As [`KeyArgs::read`].
-pub fn read(named: &OsStr) -> Result<Key, Failure> {
+pub fn read(named: &OsStr, warn: &mut dyn FnMut(String)) -> Result<Key, Failure> {
     let bytes = named.as_bytes();
     let descriptor =
         bytes.get(..DESCRIPTOR).and_then(digits).filter(|_| bytes.get(DESCRIPTOR) == Some(&b':'));
@@ -47,19 +46,22 @@ pub fn read(named: &OsStr) -> Result<Key, Failure> {
         Some(_) => OsStr::from_bytes(bytes.get(DESCRIPTOR + 1..).unwrap_or_default()),
         None => named,
     };
-    let master = match digits(rest.as_bytes()).filter(|_| !std::path::Path::new(rest).exists()) {
+    let master = match digits(rest.as_bytes()).filter(|_| !Path::new(rest).exists()) {
         Some(master) => master,
-        None => of_file(rest)?,
+        None => of_file(rest, warn)?,
     };
     let key = Key::new(&master).map_err(|error| Failure::Failed(format!("--key: {error}")))?;
     let descriptor = descriptor.and_then(|descriptor| descriptor.try_into().ok());
     Ok(descriptor.map_or(key.clone(), |descriptor| key.with_descriptor(descriptor)))
 }
 
-fn of_file(path: &OsStr) -> Result<Vec<u8>, Failure> {
-    let failed = |error| Failure::Failed(format!("--key {}: {error}", path.display()));
-    let mut bytes = Vec::new();
-    File::open(path).map_err(failed)?.take(LONGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
+fn of_file(path: &OsStr, warn: &mut dyn FnMut(String)) -> Result<Vec<u8>, Failure> {
+    let shown = || format!("--key {}", path.display());
+    let (facts, bytes) =
+        platfs_host::read_named(Path::new(path), LONGEST).map_err(|error| Failure::about(shown(), error))?;
+    if let Some(why) = facts.exposure() {
+        warn(format!("{}: {why}", shown()));
+    }
     Ok(digits(bytes.trim_ascii()).unwrap_or(bytes))
 }
 
@@ -80,5 +82,19 @@ mod tests {
     fn digits_are_bytes() {
         assert_eq!(digits(b"00ffA0"), Some(vec![0, 255, 0xA0]));
         assert_eq!((digits(b""), digits(b"0"), digits(b"0g")), (None, None, None));
+    }
+
+    #[test]
+    fn a_key_that_others_may_read_is_warned_of() {
+        use std::os::unix::fs::PermissionsExt;
+        let top = tempfile::tempdir().unwrap();
+        let path = top.path().join("key");
+        std::fs::write(&path, [7; 32]).unwrap();
+        let mut said = Vec::new();
+        for mode in [0o600, 0o640] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            read(path.as_os_str(), &mut |what| said.push(what)).unwrap();
+        }
+        assert!(said.len() == 1 && said[0].contains("mode 0640"), "{said:?}");
     }
 }

@@ -39,7 +39,7 @@ impl OpenImage {
     /// # Errors
     /// As [`OpenImage::open`]; a key that can't be read.
     pub fn open_with(image: &OsStr, keys: &KeyArgs, console: &mut Console<'_>) -> Result<Self, Failure> {
-        let keys = &keys.read()?;
+        let keys = &keys.read(|what| console.warn(what))?;
         warn_of_writer(image, console);
         let opened = match Self::open_to_mount(image, false, keys) {
             Ok(opened) => match opened.volume.verify_descriptors() {

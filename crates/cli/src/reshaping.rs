@@ -16,6 +16,7 @@ use platfs::device::Device;
 use platfs::ondisk::features::Incompat;
 use platfs::ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
 use platfs::{OpenOptions, Volume};
+use platfs_host::Place;
 use platfs_reshape::draft::{Change, Limits};
 
 use crate::check::before::{self, When};
@@ -119,13 +120,11 @@ impl Held {
     }
 
     fn take_back(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        let path = &self.beside;
-        if !path.exists() {
-            return Ok(());
-        }
+        let shown = Shown(self.beside.as_os_str().as_encoded_bytes()).to_string();
+        // A volume of a store has nothing beside it.
+        let Some(place) = Place::of(&self.beside).ok().filter(Place::is_taken) else { return Ok(()) };
         let _busy = stop::busy();
-        let shown = Shown(path.as_os_str().as_encoded_bytes()).to_string();
-        match undo::restore(path, &*self.device) {
+        match undo::restore_own(&place, &*self.device) {
             Ok(_) => console.warn(format!("{}: a change that was cut off is taken back", self.name)),
             // It had come to its end, and the volume was in use since.
             Err(_) if self.is_clean() => {}
@@ -134,7 +133,7 @@ impl Held {
                 return Err(Failure::about(&self.name, what));
             }
         }
-        std::fs::remove_file(path).map_err(|error| Failure::about(shown, error))
+        place.remove().map_err(|error| Failure::about(shown, error))
     }
 
     fn is_clean(&self) -> bool {
@@ -171,7 +170,8 @@ impl Held {
         })?;
         if !change.is_atomic() {
             let shown = Shown(self.beside.as_os_str().as_encoded_bytes()).to_string();
-            std::fs::remove_file(&self.beside).map_err(|error| Failure::about(shown, error))?;
+            let removed = Place::of(&self.beside).and_then(|place| place.remove());
+            removed.map_err(|error| Failure::about(shown, error))?;
         }
         Ok(())
     }

@@ -11,12 +11,13 @@
 //! superblock is always among the pieces, so that a mount in between is noticed.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use platfs::check::{PIECE_LEN, Staged};
 use platfs::device::Device;
 use platfs::ondisk::superblock::SUPERBLOCK_OFFSET;
+use platfs_host::{Output, Place, Privacy};
 use sha2::{Digest, Sha256};
 
 const MAGIC: &[u8; 8] = b"platundo";
@@ -40,9 +41,10 @@ pub fn usual_path(image: &str) -> PathBuf {
 /// # Errors
 /// What can't be written or read.
 pub fn save(path: &Path, repaired: &Staged) -> io::Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(directory)?;
-    let mut out = Hashed::new(BufWriter::with_capacity(1 << 20, file.as_file_mut()));
+    let place = Place::of(path)?;
+    let output = Output::below(place.directory.try_clone()?, &place.name, 0, Privacy::Private)?;
+    let file = output.file()?;
+    let mut out = Hashed::new(BufWriter::with_capacity(1 << 20, &file));
     out.write_all(&header(repaired.size()))?;
     let mut superblock_saved = false;
     repaired.each_change(|change| {
@@ -59,9 +61,9 @@ pub fn save(path: &Path, repaired: &Staged) -> io::Result<()> {
     inner.write_all(&digest)?;
     inner.flush()?;
     drop(inner);
-    file.as_file().sync_all()?;
-    file.persist_noclobber(path).map_err(|error| error.error)?;
-    File::open(directory)?.sync_all()
+    file.sync_all()?;
+    output.finish()?;
+    place.directory.sync()
 }
 
 /// Brings an image back to what it was before the repair that made the undo file; the number of
@@ -70,10 +72,27 @@ pub fn save(path: &Path, repaired: &Staged) -> io::Result<()> {
 /// # Errors
 /// Why it can't be, to be put behind the names of both.
 pub fn restore(path: &Path, device: &dyn Device) -> Result<u64, String> {
+    match platfs_host::open_named(path, false) {
+        Ok((_, Some(file))) => bring_back(&file, device),
+        Ok((facts, None)) => Err(format!("is {}, not a regular file", facts.kind.noun())),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// As [`restore`], from a file that plat itself kept beside an image: nobody else's where all may put files.
+///
+/// # Errors
+/// As [`restore`].
+pub fn restore_own(place: &Place, device: &dyn Device) -> Result<u64, String> {
+    let (file, _) = place.open_own().map_err(|error| error.to_string())?;
+    bring_back(&file, device)
+}
+
+fn bring_back(file: &File, device: &dyn Device) -> Result<u64, String> {
     let failed = |error: io::Error| error.to_string();
-    whole(path, device.size())?;
+    whole(file, device.size())?;
     let mut superblock: Option<[bool; 2]> = None;
-    for_each(path, |record| {
+    for_each(file, |record| {
         let fits = record.fits(device)?;
         if record.offset == SUPERBLOCK_OFFSET {
             let before = superblock.unwrap_or_default();
@@ -87,7 +106,7 @@ pub fn restore(path: &Path, device: &dyn Device) -> Result<u64, String> {
         return Err(changed(SUPERBLOCK_OFFSET));
     }
     let mut written = 0;
-    for_each(path, |record| {
+    for_each(file, |record| {
         written += record.old.len() as u64;
         device.write_at(record.offset, &record.old).map_err(failed)
     })?;
@@ -159,16 +178,17 @@ impl Record {
     }
 }
 
-fn open(path: &Path) -> Result<(BufReader<File>, u64), String> {
+/// A file from its beginning, and its length.
+fn begin(mut file: &File) -> Result<(BufReader<&File>, u64), String> {
     let failed = |error: io::Error| error.to_string();
-    let file = File::open(path).map_err(failed)?;
+    file.rewind().map_err(failed)?;
     let len = file.metadata().map_err(failed)?.len();
     Ok((BufReader::with_capacity(1 << 20, file), len))
 }
 
 /// Whether a file is an undo file of an image of this size, without a bit missing or changed.
-fn whole(path: &Path, size: u64) -> Result<(), String> {
-    let (mut file, len) = open(path)?;
+fn whole(file: &File, size: u64) -> Result<(), String> {
+    let (mut file, len) = begin(file)?;
     let damaged = || "the undo file is cut short or damaged".to_owned();
     let mut head = [0; HEADER_LEN];
     file.read_exact(&mut head)
@@ -194,9 +214,9 @@ fn whole(path: &Path, size: u64) -> Result<(), String> {
 }
 
 /// Every record of a file that is [`whole`].
-fn for_each(path: &Path, mut work: impl FnMut(Record) -> Result<(), String>) -> Result<(), String> {
+fn for_each(file: &File, mut work: impl FnMut(Record) -> Result<(), String>) -> Result<(), String> {
     let damaged = |_| "the undo file is cut short or damaged".to_owned();
-    let (mut file, len) = open(path)?;
+    let (mut file, len) = begin(file)?;
     let mut head = [0; HEADER_LEN];
     file.read_exact(&mut head).map_err(damaged)?;
     let size = u64::from_le_bytes(head[16..].try_into().unwrap_or_default());

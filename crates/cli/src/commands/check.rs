@@ -13,6 +13,7 @@ use std::time::Instant;
 use clap::Args;
 use platfs::check::{Decision, Issue, Options};
 use platfs::device::Device;
+use platfs_host::Place;
 
 use super::{json, live};
 use crate::check::ask::{Answer, Questions, about_plan};
@@ -480,7 +481,8 @@ impl Check {
         let pending = door::way_back(&image);
         if pending.exists() {
             // What was under way is taken back with what came before it.
-            std::fs::remove_file(&pending).map_err(|error| Failure::about(&name, error))?;
+            let removed = Place::of(&pending).and_then(|place| place.remove());
+            removed.map_err(|error| Failure::about(&name, error))?;
         }
         if !self.json {
             writeln!(console.out, "{name}: as it was before the repair ({written} bytes written)")?;

@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use platfs_host::{Id, Place};
 
 use crate::console::{Console, Failure};
 use crate::door;
@@ -46,10 +47,10 @@ impl Serve {
         };
         let stop = StopSignals::hold().map_err(failed)?;
         let listener = UnixListener::bind(&self.nbd).map_err(failed)?;
-        let placed = Placed(&self.nbd);
+        let placed = Placed::at(&self.nbd).map_err(failed)?;
         writeln!(console.out, "{name} served on {}", socket())?;
         console.out.flush()?;
-        let export = Export { device: Arc::clone(&device), writable: !self.read_only };
+        let export = Export::new(Arc::clone(&device), !self.read_only);
         let server = Server::start(listener, export).map_err(failed)?;
         let signal = stop.wait();
         // What clients have written and not flushed is not thrown away.
@@ -62,11 +63,24 @@ impl Serve {
     }
 }
 
-/// A socket that goes with its server.
-struct Placed<'p>(&'p PathBuf);
+/// A socket that goes with its server; whatever else has its name by then stays.
+struct Placed {
+    place: Place,
+    made: Id,
+}
 
-impl Drop for Placed<'_> {
+impl Placed {
+    fn at(path: &Path) -> std::io::Result<Self> {
+        let place = Place::of(path)?;
+        let made = place.directory.look(&place.name)?.id;
+        Ok(Placed { place, made })
+    }
+}
+
+impl Drop for Placed {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.0);
+        if self.place.directory.look(&self.place.name).is_ok_and(|facts| facts.id == self.made) {
+            let _ = self.place.remove();
+        }
     }
 }

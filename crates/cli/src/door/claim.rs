@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
+use platfs_host::open_named;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
@@ -102,8 +103,7 @@ pub(super) fn lock(file: &File, ground: &Ground, kind: Kind) -> Result<Vec<File>
     tried(&mut || take(file, first, kind))?;
     let mut held = Vec::new();
     for layer in below.iter().filter(|layer| matches!(layer.node, Node::File { .. })) {
-        let opened = OpenOptions::new().read(true).write(kind == Kind::Alone).open(&layer.path);
-        if let Ok(file) = opened {
+        if let Ok((_, Some(file))) = open_named(&layer.path, kind == Kind::Alone) {
             tried(&mut || take(&file, layer, kind))?;
             held.push(file);
         }
@@ -112,12 +112,17 @@ pub(super) fn lock(file: &File, ground: &Ground, kind: Kind) -> Result<Vec<File>
     Ok(held)
 }
 
+/// A layer, opened to look at its locks.
+fn opened(path: &Path) -> Option<File> {
+    open_named(path, false).ok()?.1
+}
+
 /// The holder of a lock that would be in the way.
 pub(super) fn holder(file: &File, ground: &Ground, kind: Kind) -> Option<User> {
     let (first, below) = ground.layers().split_first()?;
     let files = || below.iter().filter(|layer| matches!(layer.node, Node::File { .. }));
     let taken = is_taken(file, first, kind)
-        || files().any(|layer| File::open(&layer.path).is_ok_and(|file| is_taken(&file, layer, kind)))
+        || files().any(|layer| opened(&layer.path).is_some_and(|file| is_taken(&file, layer, kind)))
         || beside(first, below, kind).is_some();
     taken.then(|| users::plat_mount(ground).unwrap_or(User::Program))
 }
@@ -135,7 +140,7 @@ pub(super) fn writer(file: &File, ground: &Ground) -> Option<User> {
 
 /// A lock on the disk of a partition, or on a partition of a disk, which is another node of the same bytes.
 fn beside(first: &Layer, below: &[Layer], kind: Kind) -> Option<()> {
-    let taken = |path: &Path, layer: &Layer| File::open(path).is_ok_and(|file| is_taken(&file, layer, kind));
+    let taken = |path: &Path, layer: &Layer| opened(path).is_some_and(|file| is_taken(&file, layer, kind));
     let disks = below.iter().filter(|layer| layer.block().is_some());
     let on_disk = disks.into_iter().any(|layer| taken(&layer.path, layer));
     let parts = first.block().map(ground::partitions).unwrap_or_default();

@@ -31,6 +31,7 @@ use std::sync::Arc;
 
 use platfs::device::mmp::Purpose as For;
 use platfs::device::{self, Device, FileDevice, Protection, Window};
+use platfs_host::Place;
 
 use crate::image::{self, ImageError, ImageSpec, Part, User, open_file};
 use crate::marks;
@@ -393,17 +394,17 @@ pub struct Replacing {
 /// # Errors
 /// The user of the file that has the name.
 pub fn replace(target: &Path) -> io::Result<Replacing> {
-    let is_file = fs::symlink_metadata(target).is_ok_and(|facts| facts.is_file());
-    if !is_file {
+    let Ok(place) = Place::of(target) else { return Ok(Replacing { _held: Vec::new() }) };
+    if !place.directory.look(&place.name).is_ok_and(|facts| facts.kind == platfs_host::Kind::File) {
         return Ok(Replacing { _held: Vec::new() });
     }
     let in_use = |user: User| io::Error::other(ImageError::InUse(user));
     let ground = Ground::of(target, 0, u64::MAX)?;
     let mut held = Vec::new();
-    if let Ok(file) = File::options().read(true).write(true).open(target) {
+    if let Ok((file, _)) = place.directory.open_to_write(&place.name) {
         held = claim::lock(&file, &ground, Kind::Alone).map_err(io::Error::other)?;
         held.push(file);
-    } else if let Ok(file) = File::open(target)
+    } else if let Ok((file, _)) = place.directory.open_file(&place.name)
         && let Some(user) = claim::holder(&file, &ground, Kind::Alone)
     {
         return Err(in_use(user));

@@ -42,7 +42,8 @@ pub struct Opened {
 pub fn open(name: &OsStr, options: &MountOptions) -> Result<Opened, Failure> {
     let shown = image::shown(name).to_string();
     let mut warnings = Vec::new();
-    let keys = options.keys.iter().map(|key| keys::read(OsStr::new(key)));
+    let mut warn = |what| warnings.push(what);
+    let keys = options.keys.iter().map(|key| keys::read(OsStr::new(key), &mut warn));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
     if !keys.is_empty() && options.read_write {
         return Err(Failure::about(shown, "keys are for reading: mount it with `ro`"));

@@ -5,8 +5,7 @@
 //! passed over.
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -37,8 +36,7 @@ impl Prefetch {
     /// # Errors
     /// The trace can't be read, or is none.
     pub fn start(volume: &Volume, trace: &Path) -> io::Result<Self> {
-        let mut text = Vec::new();
-        File::open(trace)?.take(TRACE_MAX).read_to_end(&mut text)?;
+        let (_, text) = platfs_host::read_named(trace, TRACE_MAX)?;
         let wanted = Arc::new(wanted(&text).ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidData, "is no trace by `plat mount --trace`")
         })?);

@@ -5,6 +5,7 @@
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use ondisk::quota::QuotaKind;
 use platfs::quota::{Limits, Record};
@@ -34,13 +35,16 @@ pub(super) fn export(out: &mut dyn Write, kind: QuotaKind, records: &[Record]) -
 /// Reads a list.
 pub(super) fn import(file: &OsStr, kind: QuotaKind) -> Result<Vec<Deed>, Failure> {
     let about = |what: String| Failure::about(Shown(file.as_bytes()), what);
-    let mut text = String::new();
     let read = match file.as_bytes() {
-        b"-" => std::io::stdin().take(MOST).read_to_string(&mut text),
-        _ => std::fs::File::open(file).and_then(|file| file.take(MOST).read_to_string(&mut text)),
+        b"-" => {
+            let mut bytes = Vec::new();
+            std::io::stdin().take(MOST).read_to_end(&mut bytes).map(|_| bytes)
+        }
+        _ => platfs_host::read_named(Path::new(file), MOST).map(|(_, bytes)| bytes),
     };
-    read.map_err(|error| about(error.to_string()))?;
-    parse(&text, kind).map_err(about)
+    let bytes = read.map_err(|error| about(error.to_string()))?;
+    let text = std::str::from_utf8(&bytes).map_err(|error| about(error.to_string()))?;
+    parse(text, kind).map_err(about)
 }
 
 fn parse(text: &str, kind: QuotaKind) -> Result<Vec<Deed>, String> {
