@@ -12,6 +12,8 @@ mod own_files;
 mod rights;
 #[path = "live/strain.rs"]
 mod strain;
+#[path = "live/strangers.rs"]
+mod strangers;
 mod support;
 #[path = "live/swapped.rs"]
 mod swapped;

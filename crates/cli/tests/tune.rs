@@ -187,6 +187,29 @@ fn a_change_that_was_cut_off_anywhere_is_finished_by_the_same_command() {
     }
 }
 
+#[test]
+fn anothers_way_back_is_not_taken_where_all_may_put_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let test = "anothers_way_back_is_not_taken";
+    if !tool::have_root(test) || !tool::have_tools(test, &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = volume(&scratch, &["-b", "1024"]);
+    assert!(!cut_off(&image, "^metadata_csum", 3));
+    let beside = image.with_file_name(".disk.img.plat-undo");
+    let above = beside.parent().unwrap();
+    fs::set_permissions(above, fs::Permissions::from_mode(0o1777)).unwrap();
+    std::os::unix::fs::chown(&beside, Some(1001), None).unwrap();
+    let before = fs::read(&image).unwrap();
+    let refused = tuned(&image, &["-O", "^metadata_csum"]).failed();
+    assert!(refused.contains("belongs to user 1001"), "{refused}");
+    assert!(fs::read(&image).unwrap() == before && beside.exists());
+    std::os::unix::fs::chown(&beside, Some(0), None).unwrap();
+    assert!(tuned(&image, &["-O", "^metadata_csum"]).err.contains("taken back"));
+    fsck::assert_clean(&image);
+}
+
 /// A write with its place, or a flush.
 type Noted = Option<(u64, Vec<u8>)>;
 

@@ -19,7 +19,7 @@ use super::support::mounted::Mounted;
 use super::support::succeed;
 use super::{have, judge, on, volume};
 
-fn connect(address: &[u8]) -> OwnedFd {
+pub(super) fn connect(address: &[u8]) -> OwnedFd {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(address).unwrap()).unwrap();

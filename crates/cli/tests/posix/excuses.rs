@@ -91,6 +91,11 @@ pub const CACHE_EXCUSES: &[Excuse] = &[
     excuse("times-set_beyond_what_is_kept", "", OWN_TIMES),
 ];
 
+const SAME_AS_A_WRITE: &str = "a change of owner that names nobody is sent as the kernel sends it before others write, so nobody is refused";
+
+/// Those of random sequences of rights.
+pub const RIGHTS_EXCUSES: &[Excuse] = &[excuse("rights-", " None None -> ", SAME_AS_A_WRITE)];
+
 const CACHED_NAMES: &str =
     "the kernel passes names that it had in its cache before their directory was closed to others";
 const NOBODY_ELSE: &str = "only programs of root come in";

@@ -17,6 +17,7 @@ mod opening;
 mod ranges;
 mod removing;
 mod renaming;
+mod rights;
 mod sides;
 mod status;
 #[path = "../support/mod.rs"]
@@ -24,8 +25,8 @@ mod support;
 mod times;
 mod transcript;
 
-use excuses::{CACHE_EXCUSES, EXCUSES, Excuse, NO_ATTRIBUTES_EXCUSES, OWN_EXCUSES};
-use sides::{As, compare, run_side};
+use excuses::{CACHE_EXCUSES, EXCUSES, Excuse, NO_ATTRIBUTES_EXCUSES, OWN_EXCUSES, RIGHTS_EXCUSES};
+use sides::{As, compare, run_sequences, run_side};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
@@ -60,8 +61,17 @@ const ROOT: &str = "PLATFS_POSIX_ROOT";
 const ANSWERS: &str = "PLATFS_POSIX_ANSWERS";
 /// Only cases whose name has this in it.
 const ONLY: &str = "PLATFS_POSIX_ONLY";
+/// Random sequences in place of the cases: the first, and how many.
+const SEQUENCES: &str = "PLATFS_POSIX_SEQUENCES";
 /// Users are those of the file system only (setfsuid).
 const FILE_USERS: &str = "PLATFS_POSIX_FILE_USERS";
+
+/// The sequences that a worker runs, if it runs some.
+fn sequences() -> Option<(u64, u64)> {
+    let text = std::env::var(SEQUENCES).ok()?;
+    let (first, count) = text.split_once(' ')?;
+    Some((first.parse().ok()?, count.parse().ok()?))
+}
 
 /// Runs the cases in a directory. No test of its own: the others start it in another process.
 #[test]
@@ -71,16 +81,25 @@ fn worker() {
     let only = std::env::var(ONLY).unwrap_or_default();
     let mut answers = File::create(answers).unwrap();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    for case in all().filter(|case| case.name.contains(&only)) {
-        let name = case.name.trim_start_matches("posix::").replace("::", "-");
+    let mut run = |name: &str, work: &dyn Fn(&mut Transcript)| {
         writeln!(answers, "case {name}").unwrap();
-        let place = Path::new(&root).join(&name);
+        let place = Path::new(&root).join(name);
         fs::create_dir(&place).unwrap();
         std::env::set_current_dir(&place).unwrap();
         let mut transcript = Transcript::default();
-        (case.run)(&mut transcript);
+        work(&mut transcript);
         for line in transcript.lines {
             writeln!(answers, "  {}", line.replace(&root, "ROOT").replace('\n', "\\n")).unwrap();
+        }
+    };
+    if let Some((first, count)) = sequences() {
+        let with_namespaces = std::env::var_os(FILE_USERS).is_none();
+        for number in first..first + count {
+            run(&format!("rights-{number}"), &|t| rights::run(t, number, with_namespaces));
+        }
+    } else {
+        for case in all().filter(|case| case.name.contains(&only)) {
+            run(&case.name.trim_start_matches("posix::").replace("::", "-"), &case.run);
         }
     }
     std::env::set_current_dir("/").unwrap();
@@ -218,6 +237,43 @@ fn by_default_with_small_blocks() {
 #[test]
 fn by_default_with_pointers() {
     kernel_against_mode("by_default_with_pointers", &POINTERS, Who::PlatByDefault(DEFAULTS[0]));
+}
+
+/// Random sequences of rights on both sides, as many as `PLATFS_STEPS` says from `PLATFS_SEED` on.
+fn rights_agree(test: &str, (first, count): (u64, u64), who: Who, callers: As) {
+    if !have_loop_mount(test) || !have_fuse(test) || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (first, count) = (number("PLATFS_SEED").unwrap_or(first), number("PLATFS_STEPS").unwrap_or(count));
+    println!("PLATFS_SEED={first} PLATFS_STEPS={count}, {who:?}");
+    let scratch = Scratch::new(test);
+    let images = [EXTENTS.make(&scratch, "theirs", SIZE), EXTENTS.make(&scratch, "ours", SIZE)];
+    let run = |who, image| {
+        let view = View::new(who, image, EXTENTS.options);
+        let answers = run_sequences(test, &view, callers, (first, count));
+        view.end();
+        answers
+    };
+    let [theirs, ours] = std::thread::scope(|scope| {
+        let theirs = scope.spawn(|| run(Who::Kernel, &images[0]));
+        let ours = scope.spawn(|| run(who, &images[1]));
+        [theirs, ours].map(|side| side.join().unwrap())
+    });
+    compare("rights", &theirs, &ours, RIGHTS_EXCUSES);
+    testkit::fsck::assert_clean(&images[1]);
+}
+
+#[test]
+fn rights_of_random_sequences() {
+    rights_agree("rights_of_random_sequences", (1, 25), Who::PlatByDefault(DEFAULTS[0]), As::Users);
+}
+
+/// Two thousand sequences: `cargo test -p platfs-cli --test posix rights_for_long -- --ignored --nocapture`.
+#[test]
+#[ignore = "takes minutes"]
+fn rights_for_long() {
+    rights_agree("rights_for_long", (1000, 2000), Who::PlatByDefault(DEFAULTS[0]), As::Users);
 }
 
 /// `cargo test -p platfs-cli --test posix every_mode -- --ignored --nocapture`.

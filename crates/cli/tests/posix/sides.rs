@@ -33,8 +33,25 @@ pub enum As {
 /// What root may do although permissions say no.
 const WITHOUT: &str = "-dac_override,-dac_read_search,-fowner,-fsetid,-chown,-sys_admin";
 
+/// Sequences that one worker runs.
+const AT_ONCE: u64 = 50;
+
+/// Runs random sequences and gathers their answers.
+pub fn run_sequences(test: &str, side: &View, who: As, (first, count): (u64, u64)) -> Answers {
+    let mut answers = Answers::new();
+    for at in (first..first + count).step_by(usize::try_from(AT_ONCE).unwrap()) {
+        let some = AT_ONCE.min(first + count - at);
+        answers.extend(run_worker(test, side, who, &[(crate::SEQUENCES, format!("{at} {some}"))]));
+    }
+    answers
+}
+
 /// Runs the cases and gathers their answers.
 pub fn run_side(test: &str, side: &View, who: As) -> Answers {
+    run_worker(test, side, who, &[])
+}
+
+fn run_worker(test: &str, side: &View, who: As, variables: &[(&str, String)]) -> Answers {
     let scratch = Scratch::new("answers");
     let file = scratch.join("answers");
     let program = std::env::current_exe().unwrap();
@@ -52,6 +69,7 @@ pub fn run_side(test: &str, side: &View, who: As) -> Answers {
         command.env(crate::FILE_USERS, "1");
     }
     command.args(["worker", "--exact", "--ignored", "--nocapture"]);
+    command.envs(variables.iter().cloned());
     command.env(crate::ROOT, side.path()).env(crate::ANSWERS, &file);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
     let begun = Instant::now();
