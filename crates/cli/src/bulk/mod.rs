@@ -90,6 +90,19 @@ pub struct Terms {
 impl Terms {
     /// All of them.
     pub const ALL: Terms = Terms { lists: true, of_users: true, any: true };
+
+    /// Tells if an attribute of that name is for somebody to see, on a file that he may see: the one rule of calls on a
+    /// mount and of live commands. `administers` says whether he has the administrator's capability.
+    #[must_use]
+    pub fn show(self, name: &[u8], administers: impl FnOnce() -> bool) -> bool {
+        match name {
+            _ if !self.any => false,
+            _ if name.starts_with(b"system.posix_acl_") => self.lists,
+            _ if name.starts_with(b"user.") => self.of_users,
+            _ if name.starts_with(b"trusted.") => administers(),
+            _ => true,
+        }
+    }
 }
 
 /// A part of the program that must know what is done, and may end it.
@@ -368,13 +381,7 @@ impl<'j> Job<'j> {
 
     /// Tells if an attribute of that name is for the actor to see, on a file that it may see.
     fn sees(&self, name: &[u8]) -> bool {
-        match name {
-            _ if !self.terms.any => false,
-            _ if name.starts_with(b"system.posix_acl_") => self.terms.lists,
-            _ if name.starts_with(b"user.") => self.terms.of_users,
-            _ if name.starts_with(b"trusted.") => self.actor.has(Powers::SYS_ADMIN),
-            _ => true,
-        }
+        self.terms.show(name, || self.actor.has(Powers::SYS_ADMIN))
     }
 
     /// The attributes that the actor may set on a file, of those that are asked for.
@@ -383,15 +390,13 @@ impl<'j> Job<'j> {
         let has_bytes = matches!(file_type, FileType::Regular | FileType::Directory);
         let is_directory = file_type == FileType::Directory;
         let may = |name: &[u8]| match name {
-            _ if !self.terms.any => false,
-            b"system.posix_acl_access" => self.terms.lists && file_type != FileType::Symlink,
-            b"system.posix_acl_default" => self.terms.lists && is_directory,
+            _ if !self.sees(name) => false,
+            b"system.posix_acl_access" => file_type != FileType::Symlink,
+            b"system.posix_acl_default" => is_directory,
             b"security.capability" => self.actor.has(Powers::SETFCAP),
-            _ if name.starts_with(b"user.") => self.terms.of_users && has_bytes,
-            _ if name.starts_with(b"trusted.") || name.starts_with(b"security.") => {
-                self.actor.has(Powers::SYS_ADMIN)
-            }
-            _ => false,
+            _ if name.starts_with(b"user.") => has_bytes,
+            _ if name.starts_with(b"security.") => self.actor.has(Powers::SYS_ADMIN),
+            _ => name.starts_with(b"trusted."),
         };
         let kept: Vec<_> = asked.into_iter().filter(|(name, _)| may(name)).collect();
         self.count(|done| done.attributes_left_out += (before - kept.len()) as u64);

@@ -1,5 +1,7 @@
 //! The requests that only look.
 
+use std::cell::OnceCell;
+
 use fuse::{Caller, Entry, Errno, Gather, Known, Listed, ReadFlags, Seek};
 use ondisk::corrupt::Place;
 use ondisk::inode::{FileType, InodeFlags};
@@ -11,6 +13,7 @@ use super::beside::Moment;
 use super::callers;
 use super::counts::add;
 use super::{Failed, Tree, type_of};
+use crate::control::Served;
 use crate::text::Shown;
 use platfs_image::clock;
 
@@ -219,8 +222,7 @@ impl Tree {
     }
 
     pub(super) fn is_hidden(&self, name: &[u8]) -> bool {
-        !self.terms.acl && name.starts_with(b"system.posix_acl_")
-            || !self.terms.user_xattr && name.starts_with(b"user.")
+        !Served::terms(self).show(name, || true)
     }
 
     /// Where attributes are left out, the answer to the first request for each kind makes the kernel stop asking.
@@ -265,11 +267,11 @@ impl Tree {
 
     pub(super) fn attribute_names(&self, caller: Caller, node: u64) -> Result<Vec<Vec<u8>>, Failed> {
         let mut names = self.volume.inode(self.inode(node)?).xattr_names()?;
-        names.retain(|name| !self.is_hidden(name));
-        let is_trusted = |name: &Vec<u8>| name.starts_with(b"trusted.");
-        if names.iter().any(is_trusted) && !callers::has(caller, Powers::SYS_ADMIN) {
-            names.retain(|name| !is_trusted(name));
-        }
+        let terms = Served::terms(self);
+        // It is asked of the system, and once.
+        let administers = OnceCell::new();
+        let has = || *administers.get_or_init(|| callers::has(caller, Powers::SYS_ADMIN));
+        names.retain(|name| terms.show(name, has));
         Ok(names)
     }
 }
