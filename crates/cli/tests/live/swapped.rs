@@ -144,7 +144,12 @@ fn assert_nothing_leaked(path: &Path, round: u64, verb: &str) {
     let leaked = match fs::symlink_metadata(path) {
         Ok(facts) if facts.is_dir() => told(path).iter().any(|line| line.contains(SECRET)),
         Ok(facts) if facts.is_file() => {
-            fs::read(path).unwrap().windows(SECRET.len()).any(|bytes| bytes == SECRET.as_bytes())
+            // Contents begin with a block, or stand in an inode; most of an image is zeros.
+            let image = fs::read(path).unwrap();
+            let blocks = image.chunks(4096).filter(|block| block.iter().any(|byte| *byte != 0));
+            blocks
+                .into_iter()
+                .any(|block| block.windows(SECRET.len()).any(|bytes| bytes == SECRET.as_bytes()))
         }
         _ => false,
     };
@@ -299,13 +304,13 @@ fn stores(rounds: u64) {
             let key = format!("d/f{}", round % FILES as u64);
             let mut read = Vec::new();
             swaps[at] += beside(swap_source(&root), || match verb {
-                "get" => (0..20).for_each(|_| read.extend(store.get(&key, 100).map(|object| object.bytes))),
-                "range" => (0..20).for_each(|_| read.extend(store.range(&key, 0, 100))),
-                "head" => (0..20).for_each(|_| drop(store.head(&key))),
-                "list" => (0..5).for_each(|_| drop(store.list("d/", &mut |_| Ok(())))),
-                "put" => (0..5).for_each(|_| drop(store.put(&key, b"harmless"))),
-                "create" => (0..5).for_each(|at| drop(store.create(&format!("d/new{at}"), b"harmless"))),
-                _ => (0..5).for_each(|at| drop(store.remove(&format!("d/new{at}")))),
+                "get" => (0..4).for_each(|_| read.extend(store.get(&key, 100).map(|object| object.bytes))),
+                "range" => (0..4).for_each(|_| read.extend(store.range(&key, 0, 100))),
+                "head" => (0..4).for_each(|_| drop(store.head(&key))),
+                "list" => (0..2).for_each(|_| drop(store.list("d/", &mut |_| Ok(())))),
+                "put" => (0..2).for_each(|_| drop(store.put(&key, b"harmless"))),
+                "create" => (0..2).for_each(|at| drop(store.create(&format!("d/new{at}"), b"harmless"))),
+                _ => (0..2).for_each(|at| drop(store.remove(&format!("d/new{at}")))),
             });
             let leaked = read.iter().any(|bytes| bytes == SECRET.as_bytes());
             assert!(!leaked, "{verb}, round {round}: a file of the victim is an object");
