@@ -82,9 +82,23 @@ fn exchange(one: &Path, other: &Path) -> bool {
 
 /// Runs a verb beside exchanges, and says how many there were.
 fn beside(swap: impl Fn(u64) -> u64 + Sync, mut verb: impl FnMut()) -> u64 {
+    rounds_beside(swap, 1, |_| verb())
+}
+
+/// Says that it is over, whatever happens.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs rounds beside one thread that exchanges, where nothing has to stand still between them.
+fn rounds_beside(swap: impl Fn(u64) -> u64 + Sync, rounds: u64, mut round: impl FnMut(u64)) -> u64 {
     let (begun, ends, swaps) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
-        let swapper = scope.spawn(|| {
+        scope.spawn(|| {
             begun.store(true, Ordering::Relaxed);
             while !ends.load(Ordering::Relaxed) {
                 let turn = swaps.load(Ordering::Relaxed);
@@ -93,12 +107,11 @@ fn beside(swap: impl Fn(u64) -> u64 + Sync, mut verb: impl FnMut()) -> u64 {
                 (0..turn % 7 * 40).for_each(|_| std::hint::spin_loop());
             }
         });
+        let _over = Over(&ends);
         while !begun.load(Ordering::Relaxed) {
             thread::yield_now();
         }
-        verb();
-        ends.store(true, Ordering::Relaxed);
-        swapper.join().unwrap();
+        (0..rounds).for_each(&mut round);
     });
     swaps.load(Ordering::Relaxed)
 }
@@ -185,21 +198,19 @@ fn into_images(rounds: u64) {
     let fresh = image_of(&scratch, "fresh.img", &empty);
     let image = scratch.join("disk.img");
     let mut swaps = [0; 2];
-    for round in 0..rounds {
-        for (verb, swaps) in ["put", "build"].into_iter().zip(&mut swaps) {
+    let tree = source.join("tree");
+    for (verb, swaps) in ["put", "build"].into_iter().zip(&mut swaps) {
+        *swaps = rounds_beside(swap_source(&source), rounds, |round| {
             let _ = fs::remove_file(&image);
-            *swaps += match verb {
-                "put" => {
-                    fs::copy(&fresh, &image).unwrap();
-                    beside(swap_source(&source), || {
-                        plat(&["put", "-r"], &[&image, &source.join("tree"), Path::new("/to")]);
-                    })
-                }
-                _ => beside(swap_source(&source), || plat(&["build", "-q"], &[&source.join("tree"), &image])),
-            };
+            if verb == "put" {
+                fs::copy(&fresh, &image).unwrap();
+                plat(&["put", "-r"], &[&image, &tree, Path::new("/to")]);
+            } else {
+                plat(&["build", "-q"], &[&tree, &image]);
+            }
             assert_nothing_leaked(&image, round, verb);
             victim.judge(round, verb);
-        }
+        });
     }
     println!("put -r, build: {rounds} rounds each, {swaps:?} exchanges");
     assert!(swaps.iter().all(|swaps| *swaps >= rounds), "too few exchanges: {swaps:?}");
@@ -274,14 +285,14 @@ fn outputs(rounds: u64) {
         make(verb);
         assert!(fs::symlink_metadata(&out).unwrap().is_file(), "{verb}");
     }
-    let (mut swaps, mut made) = ([0; 3], [0; 3]);
-    for round in 0..rounds {
-        for (at, verb) in verbs.into_iter().enumerate() {
+    let (mut swaps, mut made) = ([0; 3], [0_u64; 3]);
+    for (at, verb) in verbs.into_iter().enumerate() {
+        swaps[at] = rounds_beside(swap_name(&home, &out, &victim), rounds, |round| {
             let _ = fs::remove_file(&out);
-            swaps[at] += beside(swap_name(&home, &out, &victim), || make(verb));
+            make(verb);
             made[at] += u64::from(fs::symlink_metadata(&out).is_ok_and(|facts| facts.is_file()));
             victim.judge(round, verb);
-        }
+        });
     }
     println!("{verbs:?}: {rounds} rounds each, {swaps:?} exchanges, {made:?} outputs stayed");
     assert!(swaps.iter().all(|swaps| *swaps >= rounds), "too few exchanges: {swaps:?}");
@@ -299,23 +310,22 @@ fn stores(rounds: u64) {
     let store = Files::new(root.join("tree"));
     let verbs = ["get", "range", "head", "list", "put", "create", "remove"];
     let mut swaps = [0; 7];
-    for round in 0..rounds {
-        for (at, verb) in verbs.into_iter().enumerate() {
-            let key = format!("d/f{}", round % FILES as u64);
-            let mut read = Vec::new();
-            swaps[at] += beside(swap_source(&root), || match verb {
-                "get" => (0..4).for_each(|_| read.extend(store.get(&key, 100).map(|object| object.bytes))),
-                "range" => (0..4).for_each(|_| read.extend(store.range(&key, 0, 100))),
-                "head" => (0..4).for_each(|_| drop(store.head(&key))),
-                "list" => (0..2).for_each(|_| drop(store.list("d/", &mut |_| Ok(())))),
-                "put" => (0..2).for_each(|_| drop(store.put(&key, b"harmless"))),
-                "create" => (0..2).for_each(|at| drop(store.create(&format!("d/new{at}"), b"harmless"))),
-                _ => (0..2).for_each(|at| drop(store.remove(&format!("d/new{at}")))),
-            });
-            let leaked = read.iter().any(|bytes| bytes == SECRET.as_bytes());
+    for (at, verb) in verbs.into_iter().enumerate() {
+        swaps[at] = rounds_beside(swap_source(&root), rounds, |round| {
+            let (key, new) = (format!("d/f{}", round % FILES as u64), format!("d/new{}", round % 3));
+            let read = match verb {
+                "get" => store.get(&key, 100).map(|object| object.bytes),
+                "range" => store.range(&key, 0, 100),
+                "head" => store.head(&key).map(|_| Vec::new()),
+                "list" => store.list("d/", &mut |_| Ok(())).map(|()| Vec::new()),
+                "put" => store.put(&key, b"harmless").map(|()| Vec::new()),
+                "create" => store.create(&new, b"harmless").map(|_| Vec::new()),
+                _ => store.remove(if round % 2 == 0 { &new } else { &key }).map(|()| Vec::new()),
+            };
+            let leaked = read.is_ok_and(|bytes| bytes == SECRET.as_bytes());
             assert!(!leaked, "{verb}, round {round}: a file of the victim is an object");
             victim.judge(round, verb);
-        }
+        });
     }
     println!("{verbs:?} of a store: {rounds} rounds each, {swaps:?} exchanges");
     assert!(swaps.iter().sum::<u64>() >= 7 * rounds, "too few exchanges: {swaps:?}");
