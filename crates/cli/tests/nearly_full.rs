@@ -150,6 +150,34 @@ fn all_that_write_accepts_is_there() {
     }
 }
 
+/// The kernel hands over whole pages, with zeros around what was written: more blocks than the bytes need.
+#[test]
+fn bytes_in_pages_of_several_blocks_have_room_for_the_page() {
+    let test = "bytes_in_pages_of_several_blocks_have_room_for_the_page";
+    if !ready(test) {
+        return;
+    }
+    let kind = Kind { options: "writeback_cache,transport=device", ..SMALL };
+    let (full, mut accepted) = (Full::new(test, kind, "0"), Accepted::default());
+    // Few in each file: the inode has room for their map, and nothing is promised to that.
+    let new = |number: u64| {
+        let file = File::create_new(full.root().join(format!("f{number}"))).unwrap();
+        file.set_len(MIB).unwrap();
+        file
+    };
+    let files: Vec<File> = (0..400).map(new).collect();
+    full.leave(0);
+    let mut write = |at| {
+        let names = (0..).map(|number| format!("f{number}"));
+        let each = files.iter().zip(names).map(|(file, name)| accepted.write_at(file, &name, at, 100));
+        each.filter(Result::is_ok).count()
+    };
+    let taken = write(2000) + write(500_000) + write(900_000);
+    assert!((100..1200).contains(&taken), "{taken} were taken");
+    drop(files);
+    full.judge(&accepted);
+}
+
 #[test]
 fn one_long_write_is_accepted_as_far_as_there_is_room() {
     let test = "one_long_write_is_accepted_as_far_as_there_is_room";

@@ -57,11 +57,17 @@ impl Handles {
 
     /// One user less; whether it was the last. An orphan without users will be destroyed by the next verb or sync.
     pub(crate) fn unpin(&self, number: InodeNumber) -> bool {
+        self.unpin_then(number, 1, || {})
+    }
+
+    /// Some users less. After the last, `ended` is done before the number can come to another file.
+    pub(crate) fn unpin_then(&self, number: InodeNumber, times: u64, ended: impl FnOnce()) -> bool {
         let mut uses = self.lock();
         let Some(count) = uses.pins.get_mut(&number) else { return false };
-        *count -= 1;
+        *count = count.saturating_sub(u32::try_from(times).unwrap_or(u32::MAX));
         let last = *count == 0;
         if last {
+            ended();
             uses.pins.remove(&number);
             if uses.orphans.contains(&number) {
                 uses.doomed.push(number);
@@ -190,5 +196,23 @@ mod tests {
         handles.unpin(number);
         handles.add_orphan(number);
         assert_eq!(handles.take_doomed(), [number]);
+    }
+
+    /// Nothing can destroy the inode, or pin it, before its end was told of: that would take the lock.
+    #[test]
+    fn the_last_user_is_gone_before_anything_else_can_have_the_number() {
+        let handles = Handles::default();
+        let number = InodeNumber::new(12).unwrap();
+        let ended = std::cell::Cell::new(0);
+        let leave = |times| {
+            handles.unpin_then(number, times, || {
+                assert!(handles.0.try_lock().is_err());
+                ended.set(ended.get() + 1);
+            })
+        };
+        assert!((0..3).all(|_| handles.pin(number)));
+        assert!(!leave(2) && ended.get() == 0);
+        assert!(leave(1) && ended.get() == 1);
+        assert!(!leave(1) && ended.get() == 1);
     }
 }

@@ -183,6 +183,9 @@ impl Drop for Mounted {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
+        if let Some(log) = self.log.take().filter(|_| thread::panicking()) {
+            log.join().unwrap_or_default().iter().for_each(|line| eprintln!("{line}"));
+        }
     }
 }
 

@@ -114,8 +114,14 @@ impl<'v> Uses<'v> {
     /// Ends `times` uses of an inode. What was set aside for a file to grow into is free again after the last; bytes
     /// that wait take their places in it first. A sync of the file reports it if they can't. Says whether it was the last.
     pub fn release(&self, number: InodeNumber, times: u64) -> bool {
-        let (volume, mut last) = (self.volume, false);
-        (0..times).for_each(|_| last |= volume.session.handles.unpin(number));
+        self.release_then(number, times, || {})
+    }
+
+    /// As [`Uses::release`]. After the last use `ended` is done, before the number of a removed file can come to another
+    /// one: a caller forgets there what it knows by the number. It must not use the volume.
+    pub fn release_then(&self, number: InodeNumber, times: u64, ended: impl FnOnce()) -> bool {
+        let volume = self.volume;
+        let last = volume.session.handles.unpin_then(number, times, ended);
         if last {
             if volume.session.delayed.end(number) {
                 WriteBack::of(volume).written_back(number);

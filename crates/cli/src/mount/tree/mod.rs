@@ -499,14 +499,14 @@ impl Tree {
 
     /// The kernel gives back what it was handed.
     fn take_back(&self, node: u64, times: u64) {
-        if self.terms.writable
-            && let Ok(number) = self.inode(node)
-            && self.volume_now().uses().release(number, times)
-        {
-            self.flagged().remove(&number);
-            self.synced_space().remove(&number);
-            self.nearly_full.forget(number);
-            self.removed.left(number);
+        if let (true, Ok(number)) = (self.terms.writable, self.inode(node)) {
+            // A moment later the number may be that of another file, which a program has open.
+            self.volume_now().uses().release_then(number, times, || {
+                self.flagged().remove(&number);
+                self.synced_space().remove(&number);
+                self.nearly_full.forget(number);
+                self.removed.left(number);
+            });
         }
     }
 
@@ -788,7 +788,8 @@ impl Service for Tree {
         if let (true, Err(errno), Ok(number)) = (flags.cached, &done, self.inode(node)) {
             self.nearly_full.lost(number, *errno);
             self.log.complain(format!(
-                "inode {number}: bytes that the kernel had taken from a program are lost: {errno}"
+                "inode {number}: {} bytes at {offset} that the kernel had taken from a program are lost: {errno}",
+                data.len()
             ));
         }
         done
