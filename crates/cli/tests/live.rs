@@ -6,6 +6,8 @@
 
 #[path = "live/channel.rs"]
 mod channel;
+#[path = "live/confined.rs"]
+mod confined;
 #[path = "live/own_files.rs"]
 mod own_files;
 #[path = "live/rights.rs"]

@@ -197,8 +197,9 @@ impl Dispatcher {
 
     /// What the kernel may keep of a node and its name.
     fn kept(&self, parent: u64, entry: &Entry) -> Kept {
-        let service = &self.service;
-        Kept { name: service.keeps_names(parent), attributes: service.keeps_attributes(entry.node) }
+        let (service, node) = (&self.service, entry.node);
+        let name = service.keeps_names(parent) && !service.is_passing(node);
+        Kept { name, attributes: service.keeps_attributes(node) }
     }
 
     /// As [`Dispatcher::entry`], of a file that is open now.

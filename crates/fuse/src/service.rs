@@ -362,6 +362,12 @@ pub trait Service: Send + Sync {
         true
     }
 
+    /// Whether a node is there for a moment only, so that the kernel may not keep its name.
+    fn is_passing(&self, node: u64) -> bool {
+        let _ = node;
+        false
+    }
+
     /// Makes a regular file, names it and opens it. `NOSYS` has the kernel use [`Service::create`] and then
     /// [`Service::open`], from now on.
     fn create_open(&self, caller: Caller, parent: u64, name: &[u8], new: &NewNode<'_>) -> Result<Entry> {

@@ -9,14 +9,13 @@ use super::source::Code;
 const FORMS: [&str; 6] = ["uid == 0", "uid != 0", "uid() == 0", "uid() != 0", "user == 0", "is_root()"];
 
 /// Files with such comparisons, how many, and what they are about.
-const KNOWN: [(&str, usize, &str); 12] = [
+const KNOWN: [(&str, usize, &str); 11] = [
     (
         "crates/cli/src/mount/tree/callers.rs",
         5,
         "whose credentials the kernel lends, and who sends requests at all",
     ),
     ("crates/cli/src/mount/tree/guard.rs", 2, "whether others than root's programs have come"),
-    ("crates/cli/src/commands/export.rs", 1, "which of two ways is shorter; the server decides"),
     (
         "crates/fs/src/ops/reserve.rs",
         3,

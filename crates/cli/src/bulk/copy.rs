@@ -9,7 +9,7 @@ use platfs::{AttributeChange, Attributes, Error, Kind, Metadata, NewInode, Pin, 
 use platfs_image::archive::Run;
 
 use super::maker::{Contents, Maker, New, Place, What};
-use super::{Asked, Halt, Held, Job, Xattrs, check_name};
+use super::{Act, Asked, Halt, Held, Job, Name, Xattrs};
 use crate::reading::joined;
 
 /// Directories below each other.
@@ -32,7 +32,7 @@ pub struct Target<'a> {
     /// The directory.
     pub directory: InodeNumber,
     /// The name.
-    pub name: &'a [u8],
+    pub name: &'a Name,
     /// All of the path.
     pub path: &'a [u8],
 }
@@ -68,7 +68,6 @@ pub fn copy(
     to: Target<'_>,
     options: Options,
 ) -> Result<(), Halt> {
-    check_name(to.path, to.name)?;
     job.changeable(to.path, to.directory)?;
     let source = job.child(source, b"", path)?;
     let maker = Maker::new(job, options.force);
@@ -78,10 +77,11 @@ pub fn copy(
         if !options.recursive {
             return Err(Halt::refused(path, "is a directory; --recursive copies it"));
         }
+        job.must(to.path, Act::MakeDirectory)?;
         outside(job, source.facts.inode, to)?;
         copy.tree(source, path, to)
     } else {
-        copy.file(&source.facts, path, to.directory, to.name)
+        copy.file(&source.facts, path, to.directory, to.name.bytes())
     };
     let ended = copy.maker.flush();
     while let Some(level) = copy.levels.pop() {
@@ -107,7 +107,7 @@ fn outside(job: &Job<'_>, source: InodeNumber, to: Target<'_>) -> Result<(), Hal
 
 impl<'j> Copy<'j> {
     fn tree(&mut self, source: Held<'j>, path: &[u8], to: Target<'_>) -> Result<(), Halt> {
-        self.enter(source, path, to.directory, to.name)?;
+        self.enter(source, path, to.directory, to.name.bytes())?;
         while let Some(level) = self.levels.last_mut() {
             match level.directories.pop() {
                 Some((name, number)) => {
@@ -132,6 +132,7 @@ impl<'j> Copy<'j> {
         self.maker.flush()?;
         let failed = Halt::at(path);
         let (facts, from) = (held.facts.clone(), held.facts.inode);
+        self.job.must(path, Act::List)?;
         self.job.allowed(path, &facts, READ | EXECUTE)?;
         if self.levels.len() >= DEPTH_MAX || !self.seen.insert(from) {
             return Err(Halt::refused(path, "lies too deep, or is its own parent"));
@@ -255,6 +256,7 @@ impl<'j> Copy<'j> {
         let (major, minor) = facts.device.unwrap_or_default();
         Ok(match facts.file_type {
             FileType::Regular => {
+                self.job.must(path, Act::ReadFile)?;
                 self.job.allowed(path, facts, READ)?;
                 What::File
             }
@@ -278,6 +280,7 @@ impl<'j> Copy<'j> {
         name: &[u8],
     ) -> Result<bool, Halt> {
         let Some((first, known)) = self.firsts.get(&facts.inode).cloned() else { return Ok(false) };
+        self.job.must(path, if first == directory { Act::MakeFile } else { Act::Link })?;
         self.maker.flush()?;
         let volume = self.job.now();
         let Ok(copy) = volume.lookup(first, &known) else { return Ok(false) };

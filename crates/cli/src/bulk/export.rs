@@ -9,7 +9,7 @@ use platfs::rights::READ;
 use platfs_image::archive::WriteError;
 use platfs_image::{ExportError, Exporter, Packing};
 
-use super::{Halt, Job};
+use super::{Act, Halt, Job};
 use crate::locks::locked;
 
 /// Bytes written at once.
@@ -29,7 +29,10 @@ pub fn export(
     let may = |path: &[u8], facts: &platfs::Metadata| {
         let done = job.go_on().and_then(|()| match facts.file_type {
             FileType::Directory => job.listable(path, facts.inode).map(drop),
-            FileType::Regular => job.with_rights(path, facts.inode, READ).map(drop),
+            FileType::Regular => {
+                job.must(path, Act::ReadFile)?;
+                job.with_rights(path, facts.inode, READ).map(drop)
+            }
             _ => Ok(()),
         });
         job.count(|done| match facts.file_type {

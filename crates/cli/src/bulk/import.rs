@@ -12,7 +12,7 @@ use platfs_image::archive::{Entry, EntryKind, Input, Reader};
 
 use super::ahead::Ahead;
 use super::maker::{Contents, Maker, New, Place, What};
-use super::{Asked, Halt, Held, Job, Xattrs, check_name};
+use super::{Act, Asked, Halt, Held, Job, Xattrs, name};
 
 /// How to import.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -82,7 +82,7 @@ impl<'j, I: Input> Import<'j, I> {
         let parts = parts(&entry.path)?;
         let Some((name, above)) = parts.split_last() else {
             // The directory itself.
-            return if entry.kind == EntryKind::Directory { Ok(()) } else { check_name(&entry.path, b"") };
+            return if entry.kind == EntryKind::Directory { Ok(()) } else { name::check(&entry.path, b"") };
         };
         self.go_to(above, &entry.path)?;
         match entry.kind {
@@ -151,7 +151,8 @@ impl<'j, I: Input> Import<'j, I> {
 
     /// Makes a directory and goes down into it.
     fn make_directory(&mut self, name: &[u8], asked: Asked, xattrs: Xattrs, path: &[u8]) -> Result<(), Halt> {
-        check_name(path, name)?;
+        name::check(path, name)?;
+        self.job.must(path, Act::MakeDirectory)?;
         self.maker.flush()?;
         let failed = Halt::at(path);
         let here = self.may_make(path)?;
@@ -203,11 +204,17 @@ impl<'j, I: Input> Import<'j, I> {
 
     /// One more name of an earlier entry.
     fn link(&mut self, name: &[u8], entry: &Entry) -> Result<(), Halt> {
-        check_name(&entry.path, name)?;
+        name::check(&entry.path, name)?;
+        self.job.must(&entry.path, Act::MakeFile)?;
         self.maker.flush()?;
         let failed = Halt::at(&entry.path);
         let directory = self.may_make(&entry.path)?;
         let held = self.find(&entry.target)?;
+        let target_parts = parts(&entry.target)?;
+        let above = target_parts.split_last().map_or_else(Vec::new, |(_, above)| above.join(&b'/'));
+        if self.find(&above)?.facts.inode != directory {
+            self.job.must(&entry.path, Act::Link)?;
+        }
         let (target, volume) = (held.facts.inode, self.job.now());
         if !self.job.who().owns(&held.facts) {
             return Err(Halt::Denied { path: entry.path.clone() });

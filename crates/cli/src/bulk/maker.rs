@@ -9,7 +9,7 @@ use platfs::rights::Powers;
 use platfs::{Attributes, Error, Kind, NewInode, Removed, Whole};
 use platfs_image::archive::Run;
 
-use super::{Asked, Halt, Job, Xattrs, check_name};
+use super::{Act, Asked, Halt, Job, Xattrs, name};
 
 /// Files that are made in one update at most, and bytes of them: others want their turn.
 const FILES: usize = 64;
@@ -37,6 +37,18 @@ impl What {
             What::BlockDevice(major, minor) => Kind::BlockDevice(*major, *minor),
             What::Fifo => Kind::Fifo,
             What::Socket => Kind::Socket,
+        }
+    }
+
+    /// What the kernel asks of who makes one.
+    fn acts(&self) -> &'static [Act] {
+        match self {
+            What::File => &[Act::MakeFile, Act::WriteFile],
+            What::Symlink(_) => &[Act::MakeSymlink],
+            What::CharDevice(..) => &[Act::MakeCharDevice],
+            What::BlockDevice(..) => &[Act::MakeBlockDevice],
+            What::Fifo => &[Act::MakeFifo],
+            What::Socket => &[Act::MakeSocket],
         }
     }
 
@@ -126,7 +138,7 @@ impl<'j> Maker<'j> {
 
     /// Makes a file, at the latest when [`Maker::flush`] is called.
     pub(super) fn make(&mut self, at: Place<'_>, new: New, contents: &mut Contents<'_>) -> Result<(), Halt> {
-        check_name(at.path, at.name)?;
+        name::check(at.path, at.name)?;
         let len = contents.small();
         let is_full = self.pending.len() >= FILES || self.data.len() + len.unwrap_or(0) > BYTES;
         if is_full || self.directory != Some(at.directory) || len.is_none() {
@@ -149,6 +161,7 @@ impl<'j> Maker<'j> {
 
     fn pending(&self, at: Place<'_>, new: New) -> Result<Pending, Halt> {
         let New { what, asked, xattrs } = new;
+        what.acts().iter().try_for_each(|act| self.job.must(at.path, *act))?;
         let is_device = matches!(what, What::CharDevice(..) | What::BlockDevice(..));
         if is_device && !self.job.actor.has(Powers::MKNOD) {
             return Err(Halt::Denied { path: at.path.to_vec() });

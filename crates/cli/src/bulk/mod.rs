@@ -5,6 +5,7 @@
 //! ([`platfs::rights`]). A [`Watcher`] passes on what others must know. Leaves to others: arguments and messages
 //! (`commands`), and how a request comes (`control`).
 
+mod acts;
 mod ahead;
 pub mod convert;
 pub mod copy;
@@ -13,6 +14,7 @@ pub mod export;
 pub mod forgiving;
 pub mod import;
 mod maker;
+mod name;
 pub mod put;
 pub mod remove;
 pub mod snapshot;
@@ -25,6 +27,8 @@ use ondisk::units::InodeNumber;
 use platfs::rights::{self, Credentials, EXECUTE, Powers, READ, WRITE};
 use platfs::{Error, Inherited, Metadata, Pin, Removed, Times, Volume, Wanted};
 
+pub use self::acts::{Act, Acts};
+pub use self::name::Name;
 use crate::locks::locked;
 use crate::text::Shown;
 
@@ -220,6 +224,8 @@ pub struct Job<'j> {
     pub watcher: &'j dyn Watcher,
     /// Which extended attributes there are.
     pub terms: Terms,
+    /// What the kernel lets the actor do.
+    acts: Acts,
     done: Mutex<Done>,
 }
 
@@ -236,7 +242,21 @@ pub(crate) struct Asked {
 impl<'j> Job<'j> {
     /// Work that has not begun.
     pub fn new(volume: &'j Volume, actor: &'j Actor, watcher: &'j dyn Watcher, terms: Terms) -> Self {
-        Job { volume, actor, watcher, terms, done: Mutex::default() }
+        Job { volume, actor, watcher, terms, acts: Acts::ALL, done: Mutex::default() }
+    }
+
+    /// With no more than these acts.
+    #[must_use]
+    pub fn with_acts(self, acts: Acts) -> Self {
+        Job { acts, ..self }
+    }
+
+    /// The kernel lets the actor do that.
+    fn must(&self, path: &[u8], act: Act) -> Result<(), Halt> {
+        match self.acts.has(act) {
+            true => Ok(()),
+            false => Err(Halt::Denied { path: path.to_vec() }),
+        }
     }
 
     /// What has been done so far.
@@ -293,7 +313,7 @@ impl<'j> Job<'j> {
         }
     }
 
-    /// What a name of a directory leads to, for one who may follow its names; the directory itself for no name.
+    /// What a name of a directory leads to, for one who may follow its names; the directory itself for none.
     ///
     /// # Errors
     /// No right to it; nothing of that name.
@@ -346,6 +366,7 @@ impl<'j> Job<'j> {
 
     /// A directory whose names the actor may list and follow.
     fn listable(&self, path: &[u8], number: InodeNumber) -> Result<Metadata, Halt> {
+        self.must(path, Act::List)?;
         self.with_rights(path, number, READ | EXECUTE)
     }
 
@@ -354,7 +375,7 @@ impl<'j> Job<'j> {
         let actor = self.actor;
         let owner = asked.owner.filter(|_| actor.has(Powers::CHOWN));
         // An actor that keeps the archive's owners keeps its modes too. But special bits lend what the owner may.
-        let lends = actor.has(Powers::FOWNER) && actor.has(Powers::FSETID);
+        let lends = actor.has(Powers::FOWNER) && actor.has(Powers::FSETID) && self.acts.has(Act::SetId);
         let (permissions, umask) = match (file_type, owner) {
             (FileType::Symlink, _) => (0o777, 0),
             (_, Some(_)) => (asked.permissions & if lends { 0o7777 } else { 0o777 }, 0),
@@ -401,14 +422,5 @@ impl<'j> Job<'j> {
         let kept: Vec<_> = asked.into_iter().filter(|(name, _)| may(name)).collect();
         self.count(|done| done.attributes_left_out += (before - kept.len()) as u64);
         kept
-    }
-}
-
-/// A name that can stand in a directory.
-pub(crate) fn check_name(path: &[u8], name: &[u8]) -> Result<(), Halt> {
-    let plain = !name.is_empty() && !matches!(name, b"." | b"..") && !name.contains(&b'/');
-    match plain && !name.contains(&0) && name.len() <= 255 {
-        true => Ok(()),
-        false => Err(Halt::refused(path, "has no name that a file can have")),
     }
 }

@@ -37,6 +37,10 @@ pub fn put(job: &Job<'_>, file: &File, to: Target<'_>, force: bool) -> Result<()
     let mut contents = Contents { size, runs: &runs, read: &mut read };
     let mut maker = Maker::new(job, force);
     let new = New { what: What::File, asked, xattrs: Vec::new() };
-    maker.make(Place { directory: to.directory, name: to.name, path: to.path }, new, &mut contents)?;
+    maker.make(
+        Place { directory: to.directory, name: to.name.bytes(), path: to.path },
+        new,
+        &mut contents,
+    )?;
     maker.flush()
 }

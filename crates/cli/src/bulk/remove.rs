@@ -10,7 +10,7 @@ use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::{Error, Pin, Removed};
 
-use super::{Halt, Job, check_name};
+use super::{Act, Halt, Job, Name};
 use crate::reading::joined;
 
 /// Names that are removed in one update at most: others want their turn.
@@ -56,11 +56,11 @@ struct Level<'j> {
 pub fn remove(
     job: &Job<'_>,
     directory: InodeNumber,
-    name: &[u8],
+    name: &Name,
     path: &[u8],
     options: Options,
 ) -> Result<(), Halt> {
-    check_name(path, name)?;
+    let name = name.bytes();
     let parent = job.changeable(path, directory)?;
     let facts = match job.find(directory, name).map_err(Halt::at(path))? {
         None if options.force => return Ok(()),
@@ -88,6 +88,7 @@ pub fn remove(
 
 /// Takes names from files, in as many updates as it takes.
 fn unlink(job: &Job<'_>, directory: InodeNumber, path: &[u8], names: &[Vec<u8>]) -> Result<(), Halt> {
+    job.must(path, Act::RemoveFile)?;
     // Somebody may have taken the right to it meanwhile.
     job.changeable(path, directory)?;
     match job.now().bulk().of(job.who()).unlink(directory, names) {
@@ -116,6 +117,10 @@ fn remove_whole(
     path: &[u8],
     known: &[Vec<u8>],
 ) -> Result<(), Halt> {
+    job.must(path, Act::RemoveDirectory)?;
+    if !known.is_empty() {
+        job.must(path, Act::RemoveFile)?;
+    }
     let directory = job.volume.lookup(parent, name).map_err(Halt::at(path))?;
     let removed = job.now().bulk().of(job.who()).remove_whole(parent, name, known).map_err(Halt::at(path))?;
     if let Some((last, files)) = removed.split_last() {

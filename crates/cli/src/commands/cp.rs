@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::live::{self, Alone};
 use crate::bulk::{Actor, Terms};
-use crate::bulk::{Done, Job, copy};
+use crate::bulk::{Done, Job, Name, copy};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
 use crate::reading::OpenImage;
@@ -57,7 +57,7 @@ impl Cp {
             | set(self.preserve, flag::PRESERVE);
         let mut sum = Done::default();
         for source in std::iter::once(first).chain(rest.iter().map(OsString::as_os_str)) {
-            let places = [live::name(source)?, live::name(&live::target(source, target)?)?];
+            let places = [live::tree(source)?, live::name(&live::target(source, target)?)?];
             if let Some(from) = places.first() {
                 live::hand_over(from, source)?;
             }
@@ -78,7 +78,8 @@ impl Cp {
             let place = writing::place(image, &path)?;
             let from = image.find(source, false)?;
             let job = Job::new(&image.volume, &actor, &watcher, Terms::ALL);
-            let to = copy::Target { directory: place.directory, name: place.name, path: path.as_bytes() };
+            let name = Name::of(path.as_bytes(), place.name).map_err(|halt| writing::halted(image, halt))?;
+            let to = copy::Target { directory: place.directory, name: &name, path: path.as_bytes() };
             let copied = copy::copy(&job, from, source.as_bytes(), to, options);
             let mut done = sum.get();
             live::add(&mut done, &job.done());

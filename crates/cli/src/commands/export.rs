@@ -161,7 +161,8 @@ impl Export {
         let place = live::directory(from)?;
         live::hand_over(&place, from)?;
         let to: &dyn AsFd = file.as_ref().map_or(&stdout as &dyn AsFd, |file| file);
-        let is_taken = rustix::process::geteuid().is_root() && !live::lies_in(&place, to).map_err(failed)?;
+        let own = place.is_served_by_own_user().map_err(|error| live::host(from, error))?;
+        let is_taken = own && !live::lies_in(&place, to).map_err(failed)?;
         let places = [place];
         let done = match is_taken {
             true => live::ask(console, (Verb::Export, flags), &places, Some(to))?,

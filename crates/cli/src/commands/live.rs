@@ -81,6 +81,11 @@ pub(super) fn directory(path: &OsStr) -> Result<Found, Failure> {
     Found::itself(Path::new(path)).map_err(|error| host(path, error))
 }
 
+/// A directory of a mount of which all is to be read, or a name in one.
+pub(super) fn tree(path: &OsStr) -> Result<Found, Failure> {
+    Found::tree(Path::new(path)).map_err(|error| host(path, error))
+}
+
 /// A name in a directory of a mount.
 pub(super) fn name(path: &OsStr) -> Result<Found, Failure> {
     Found::name(Path::new(path)).map_err(|error| host(path, error))

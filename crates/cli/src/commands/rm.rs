@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::live::{self, Alone};
 use crate::bulk::{Actor, Terms};
-use crate::bulk::{Done, Job, remove};
+use crate::bulk::{Done, Job, Name, remove};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
 use crate::reading::OpenImage;
@@ -75,7 +75,8 @@ impl Rm {
         writing::change_each(&self.image, &self.paths, console, |image: &OpenImage, path| {
             let Place { directory, name } = writing::place(image, path)?;
             let job = Job::new(&image.volume, &actor, &watcher, Terms::ALL);
-            let removed = remove::remove(&job, directory, name, path.as_bytes(), options);
+            let name = Name::of(path.as_bytes(), name).map_err(|halt| writing::halted(image, halt))?;
+            let removed = remove::remove(&job, directory, &name, path.as_bytes(), options);
             let mut done = sum.get();
             live::add(&mut done, &job.done());
             sum.set(done);

@@ -9,17 +9,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use platfs_host::Directory;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use super::needs::Needs;
 use super::protocol::{GRANT_LEN, Grant, Place, Reply, Request, TICKET, Verb, flag};
+use super::proving::prove;
 use super::seqpacket::Socket;
-use crate::bulk::Done;
+use crate::bulk::{Done, Name};
+use crate::text::Shown;
 
 /// A place in a mount, with the directory open as long as it is meant.
 #[derive(Debug)]
 pub struct Found {
     directory: File,
-    name: Vec<u8>,
+    name: Option<Name>,
     shown: Vec<u8>,
 }
 
@@ -47,8 +51,26 @@ impl Found {
     /// # Errors
     /// It can't be opened.
     pub fn itself(path: &Path) -> io::Result<Self> {
-        let directory = open(path)?;
-        Ok(Found { directory, name: Vec::new(), shown: path.as_os_str().as_bytes().to_vec() })
+        Self::whole(path, OFlags::empty())
+    }
+
+    fn whole(path: &Path, flags: OFlags) -> io::Result<Self> {
+        let directory = open(path, flags)?;
+        Ok(Found { directory, name: None, shown: path.as_os_str().as_bytes().to_vec() })
+    }
+
+    /// What a path leads to, of which all is to be read: a directory itself, whatever lies above it; else its name.
+    ///
+    /// # Errors
+    /// As [`Found::itself`] and [`Found::name`].
+    pub fn tree(path: &Path) -> io::Result<Self> {
+        let no_directory = [Errno::NOTDIR, Errno::LOOP, Errno::NOENT].map(Errno::raw_os_error);
+        match Self::whole(path, OFlags::NOFOLLOW) {
+            Err(error) if error.raw_os_error().is_some_and(|number| no_directory.contains(&number)) => {
+                Self::name(path)
+            }
+            found => found,
+        }
     }
 
     /// The last name of a path, in its directory; the path need not exist.
@@ -61,12 +83,9 @@ impl Found {
         let text = text.get(..end).unwrap_or_default();
         let at = text.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         let (above, name) = text.split_at(at);
-        if matches!(name, b"" | b"." | b"..") {
-            let what = "the path has no name that can be changed";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        }
+        let name = Some(named(name)?);
         let above = if above.is_empty() { PathBuf::from(".") } else { OsStr::from_bytes(above).into() };
-        Ok(Found { directory: open(&above)?, name: name.to_vec(), shown: text.to_vec() })
+        Ok(Found { directory: open(&above, OFlags::empty())?, name, shown: text.to_vec() })
     }
 
     /// A name in a directory that is open already; the path is for messages.
@@ -75,7 +94,7 @@ impl Found {
     /// No descriptor is left.
     pub fn below(directory: &Directory, name: &OsStr, shown: &Path) -> io::Result<Self> {
         let directory = OwnedFd::from(directory.try_clone()?).into();
-        let (name, shown) = (name.as_bytes().to_vec(), shown.as_os_str().as_bytes().to_vec());
+        let (name, shown) = (Some(named(name.as_bytes())?), shown.as_os_str().as_bytes().to_vec());
         Ok(Found { directory, name, shown })
     }
 
@@ -89,6 +108,16 @@ impl Found {
     #[must_use]
     pub fn shown(&self) -> &[u8] {
         &self.shown
+    }
+
+    /// Tells if the server is this program's own user's: of others it takes no file to write to. In a user namespace a
+    /// user's number says nothing about that.
+    ///
+    /// # Errors
+    /// As [`ask`].
+    pub fn is_served_by_own_user(&self) -> io::Result<bool> {
+        let socket = connect(&self.grant().map_err(explained)?.address)?;
+        Ok(socket.peer()? == rustix::process::geteuid().as_raw())
     }
 
     /// The ticket for the directory.
@@ -169,9 +198,17 @@ fn gone() -> io::Error {
 }
 
 /// Opens a directory, as one is opened to be listed.
-fn open(path: &Path) -> io::Result<File> {
-    let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
-    Ok(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?.into())
+fn open(path: &Path, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+}
+
+/// The last part of a path, which must be a name.
+fn named(bytes: &[u8]) -> io::Result<Name> {
+    Name::new(bytes).ok_or_else(|| match bytes.len() {
+        256.. => Errno::NAMETOOLONG.into(),
+        _ => io::Error::new(io::ErrorKind::InvalidInput, "the path has no name that can be changed"),
+    })
 }
 
 /// Has the server of a mount do something; `tell` gets how far it is.
@@ -186,8 +223,13 @@ pub fn ask(
 ) -> io::Result<Outcome> {
     let mut request = request;
     let mut address = Vec::new();
-    for found in places {
+    for (at, found) in places.iter().enumerate() {
         let grant = found.grant().map_err(explained)?;
+        let needs = Needs::of(request.verb, at, request.flags);
+        if let Err(error) = prove(&found.directory, &grant.proof_name(), needs) {
+            let why = format!("{}: {error}", Shown(&found.shown));
+            return Ok(Outcome { done: Done::default(), said: Err(why) });
+        }
         if !address.is_empty() && address != grant.address {
             return Err(Errno::XDEV.into());
         }
@@ -198,12 +240,7 @@ pub fn ask(
             shown: found.shown.clone(),
         });
     }
-    let socket = Socket::connect(&address).map_err(|error| {
-        io::Error::new(
-            error.kind(),
-            format!("the mount's control channel can't be reached from here: {error}"),
-        )
-    })?;
+    let socket = connect(&address)?;
     // One that is refused has an answer waiting.
     let directories = places.iter().map(|found| found.directory.as_fd());
     let files: Vec<_> = directories.chain(file.map(AsFd::as_fd)).collect();
@@ -219,6 +256,13 @@ pub fn ask(
             Reply::Failed(done, why) => return Ok(Outcome { done, said: Err(why) }),
         }
     }
+}
+
+fn connect(address: &[u8]) -> io::Result<Socket> {
+    Socket::connect(address).map_err(|error| {
+        let what = format!("the mount's control channel can't be reached from here: {error}");
+        io::Error::new(error.kind(), what)
+    })
 }
 
 fn explained(error: io::Error) -> io::Error {

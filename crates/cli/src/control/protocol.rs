@@ -3,10 +3,10 @@
 //! All numbers are little-endian. Bytes from the other end are not trusted: each length is compared with a bound before
 //! memory is taken, and what is left over is an error. `docs/control.md` has the layouts.
 
-use crate::bulk::Done;
+use crate::bulk::{Done, Name};
 
 /// The version of all that is said here.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The `ioctl` by which a ticket is asked for: the kernel gives [`GRANT_LEN`] bytes.
 pub const TICKET: u32 = 0x8100_706c;
 /// Bytes of a ticket's answer.
@@ -15,12 +15,15 @@ pub const GRANT_LEN: usize = 256;
 pub const MESSAGE_LEN: usize = 16 << 10;
 /// Longest path for messages, and name.
 const PATH_LEN: usize = 4096;
+const NAME_LEN: usize = 255;
 /// Longest name of a socket.
 const ADDRESS_LEN: usize = 100;
 /// Most lines that are reported at the end, and longest of them.
 const LINES: usize = 16;
 const LINE_LEN: usize = 512;
 const MAGIC: [u8; 8] = *b"platctl\0";
+/// How the name of a proof begins; 32 digits follow.
+pub(super) const PROOF: &str = ".platctl-";
 
 /// A number that nobody can guess.
 pub type Token = [u8; 16];
@@ -30,6 +33,8 @@ pub type Token = [u8; 16];
 pub struct Grant {
     /// The ticket.
     pub token: Token,
+    /// The number in the name of the directory in which the program shows what it may do.
+    pub proof: Token,
     /// The abstract name of the socket.
     pub address: Vec<u8>,
 }
@@ -87,13 +92,13 @@ pub mod flag {
     pub const ALL: u32 = (1 << 10) - 1;
 }
 
-/// A name in a directory; the directory itself where the name is empty.
+/// A name in a directory, or the directory itself.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Place {
     /// The directory's ticket.
     pub token: Token,
     /// The name.
-    pub name: Vec<u8>,
+    pub name: Option<Name>,
     /// The path as messages show it.
     pub shown: Vec<u8>,
 }
@@ -128,9 +133,17 @@ pub enum Malformed {
     /// They come from another version.
     #[error("the other end speaks version {0} of the protocol, this one version {VERSION}")]
     Version(u32),
+    /// They have a name that is none, or that is not wanted.
+    #[error("a place of a request has no name that a file can have, or one where none is wanted")]
+    Name,
     /// They come from no version.
     #[error("a message of the control channel can't be understood")]
     Nonsense,
+}
+
+/// The name of a proof with this number.
+pub(super) fn proof_name(proof: &Token) -> String {
+    proof.iter().fold(PROOF.to_owned(), |name, byte| format!("{name}{byte:02x}"))
 }
 
 struct Fields<'a>(&'a [u8]);
@@ -204,6 +217,7 @@ impl Grant {
         let mut out = MAGIC.to_vec();
         out.extend(VERSION.to_le_bytes());
         out.extend(self.token);
+        out.extend(self.proof);
         counted(&mut out, self.address.get(..self.address.len().min(ADDRESS_LEN)).unwrap_or_default());
         out.resize(GRANT_LEN, 0);
         out
@@ -219,9 +233,15 @@ impl Grant {
             return Err(Malformed::Nonsense);
         }
         fields.version()?;
-        let token = fields.array()?;
+        let (token, proof) = (fields.array()?, fields.array()?);
         let address = fields.counted(ADDRESS_LEN)?.to_vec();
-        if address.is_empty() { Err(Malformed::Nonsense) } else { Ok(Grant { token, address }) }
+        if address.is_empty() { Err(Malformed::Nonsense) } else { Ok(Grant { token, proof, address }) }
+    }
+
+    /// The name of the directory in which the program shows what it may do.
+    #[must_use]
+    pub fn proof_name(&self) -> String {
+        proof_name(&self.proof)
     }
 }
 
@@ -274,6 +294,23 @@ impl Verb {
         }
     }
 
+    /// Whether a place of it is a name in a directory (`Some(true)`), a directory itself (`Some(false)`), or either.
+    fn is_named(self, place: usize) -> Option<bool> {
+        match self {
+            Verb::Remove | Verb::Put => Some(true),
+            Verb::Copy if place == 1 => Some(true),
+            Verb::Copy | Verb::Defrag | Verb::Convert => None,
+            _ => Some(false),
+        }
+    }
+
+    /// Whether it is about all of the volume, not about files below a place.
+    #[must_use]
+    pub fn is_about_volume(self, flags: u32) -> bool {
+        let is_free = flags & flag::FREE != 0;
+        matches!(self, Verb::Snapshot | Verb::Tune | Verb::Resize) || self == Verb::Defrag && is_free
+    }
+
     /// Whether a file comes with it.
     #[must_use]
     pub fn has_file(self) -> bool {
@@ -287,6 +324,18 @@ impl Verb {
     }
 }
 
+/// The name of a place. Here alone it is looked at: what comes out is a name, or none where none is wanted.
+fn name(bytes: &[u8], is_named: Option<bool>) -> Result<Option<Name>, Malformed> {
+    let name = match bytes {
+        b"" => None,
+        bytes => Some(Name::new(bytes).ok_or(Malformed::Name)?),
+    };
+    match is_named {
+        Some(wanted) if wanted != name.is_some() => Err(Malformed::Name),
+        _ => Ok(name),
+    }
+}
+
 impl Request {
     /// As bytes.
     #[must_use]
@@ -297,7 +346,7 @@ impl Request {
         }
         for place in &self.places {
             out.extend(place.token);
-            counted(&mut out, &place.name);
+            counted(&mut out, place.name.as_ref().map_or(&[], Name::bytes));
             counted(&mut out, place.shown.get(..place.shown.len().min(PATH_LEN)).unwrap_or_default());
         }
         self.numbers.iter().for_each(|number| out.extend(number.to_le_bytes()));
@@ -317,9 +366,9 @@ impl Request {
             return Err(Malformed::Nonsense);
         }
         let mut places = Vec::new();
-        for _ in 0..verb.places() {
+        for at in 0..verb.places() {
             let token = fields.array()?;
-            let name = fields.counted(255)?.to_vec();
+            let name = name(fields.counted(NAME_LEN)?, verb.is_named(at))?;
             places.push(Place { token, name, shown: fields.counted(PATH_LEN)?.to_vec() });
         }
         let numbers = (0..verb.numbers()).map(|_| fields.u64()).collect::<Result<_, _>>()?;
@@ -383,14 +432,15 @@ mod tests {
     use super::*;
 
     fn place(name: &[u8]) -> Place {
-        Place { token: [9; 16], name: name.to_vec(), shown: b"m/x".to_vec() }
+        Place { token: [9; 16], name: Name::new(name), shown: b"m/x".to_vec() }
     }
 
     #[test]
     fn what_is_said_is_understood() {
         let done = Done { files: 1, directories: 2, bytes: u64::MAX, attributes_left_out: 3 };
         for verb in Verb::ALL {
-            let places = vec![place(b"a"); verb.places()];
+            let named = |at| if verb.is_named(at) == Some(false) { place(b"") } else { place(b"a") };
+            let places = (0..verb.places()).map(named).collect();
             let request = Request { verb, flags: flag::ALL, places, numbers: vec![7; verb.numbers()] };
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }
@@ -398,8 +448,9 @@ mod tests {
         for reply in [Reply::Progress(done), Reply::Finished(done, lines), Reply::Failed(done, "no".into())] {
             assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
         }
-        let grant = Grant { token: [7; 16], address: b"plat".to_vec() };
+        let grant = Grant { token: [7; 16], proof: [0xa8; 16], address: b"plat".to_vec() };
         assert_eq!(grant.encode().len(), GRANT_LEN);
+        assert_eq!(grant.proof_name(), format!(".platctl-{}", "a8".repeat(16)));
         assert_eq!(Grant::decode(&grant.encode()), Ok(grant));
     }
 
@@ -422,6 +473,35 @@ mod tests {
             assert!(Request::decode(&broken).is_err(), "{at}");
         }
         assert_eq!(Grant::decode(&[0; GRANT_LEN]), Err(Malformed::Nonsense));
+    }
+
+    /// Each verb, with each name that is none or not wanted, in the place of one that is right.
+    #[test]
+    fn names_of_all_verbs_are_checked_in_decoding() {
+        let long = [b'n'; 255];
+        for verb in Verb::ALL {
+            for at in 0..verb.places() {
+                let encoded = |name: &[u8]| {
+                    let mut out = Vec::new();
+                    [VERSION, verb.number(), 0].iter().for_each(|number| out.extend(number.to_le_bytes()));
+                    for place in 0..verb.places() {
+                        out.extend([9; 16]);
+                        let usual = if verb.is_named(place) == Some(false) { &b""[..] } else { b"a" };
+                        counted(&mut out, if place == at { name } else { usual });
+                        counted(&mut out, b"m/x");
+                    }
+                    out.extend(vec![0; 8 * verb.numbers()]);
+                    Request::decode(&out)
+                };
+                for wrong in [&b"."[..], b"..", b"a/b", b"/", b"../etc", b"a\0", b"\0"] {
+                    assert_eq!(encoded(wrong), Err(Malformed::Name), "{verb:?} {wrong:?}");
+                }
+                assert!(encoded(&[b'n'; 256]).is_err());
+                let is_named = verb.is_named(at);
+                assert_eq!(encoded(b"").is_ok(), is_named != Some(true), "{verb:?}");
+                assert_eq!(encoded(&long).is_ok(), is_named != Some(false), "{verb:?}");
+            }
+        }
     }
 
     #[test]

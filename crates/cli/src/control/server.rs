@@ -1,7 +1,8 @@
 //! The server's end: it waits for requests, and does each on a thread of its own.
 //!
 //! Trust: any program may connect. It has to belong to a user of the mount, to send a request in time, and to show a
-//! ticket of its own. What it may do then is decided for each directory and file (`bulk`).
+//! ticket of its own. What it may do then is decided by what the kernel let it do at each place (`needs`), by the mounts
+//! that it sees (`views`), and for each directory and file (`bulk`).
 
 use std::fs::File;
 use std::io;
@@ -16,22 +17,27 @@ use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::device::Device;
 use platfs::rights::Powers;
-use platfs::{MapForm, Pin, Removed};
+use platfs::{MapForm, Pin, Removed, Volume};
 use platfs_image::Packing;
 use platfs_image::source::Section;
 use rustix::fs::{AtFlags, StatxFlags, XattrFlags};
 use rustix::io::Errno;
 
 use super::ending::Ending;
-use super::protocol::{Place, Reply, Request, Verb, flag};
+use super::needs::Needs;
+use super::protocol::{Place, Reply, Request, Verb, flag, proof_name};
 use super::resizing;
 use super::seqpacket::Socket;
 use super::served::Served;
 use super::tickets::{Ticket, Tickets};
 use super::tuning;
-use crate::bulk::{Done, Halt, Job, Watcher, convert, copy, defrag, export, import, put, remove, snapshot};
+use super::views::{self, Spot};
+use crate::bulk::{
+    Acts, Done, Halt, Job, Name, Watcher, convert, copy, defrag, export, import, put, remove, snapshot,
+};
 use crate::door::output::received;
 use crate::locks::locked;
+use crate::text::Shown;
 use platfs_image::clock;
 
 /// Requests that are worked on at once, and those of one user: nobody keeps others out.
@@ -109,7 +115,7 @@ impl Server {
         });
         let (waiting, with) = (listening.copy()?, Arc::clone(&shared));
         let thread = thread::Builder::new().name("control".into()).spawn(move || accept(&waiting, &with))?;
-        shared.tickets.await_at(name.as_bytes());
+        shared.tickets.await_at(name.as_bytes(), device);
         Ok(Server { shared, listening, thread: Some(thread) })
     }
 
@@ -227,15 +233,16 @@ fn answer(
     }
     let tickets = tickets(shared, socket, request, &files)?;
     let Some((first, _)) = tickets.first() else { return Err("a request without a place".into()) };
-    if tickets.iter().any(|(ticket, _)| ticket.actor != first.actor) {
+    let actor = &first.place.actor;
+    if tickets.iter().any(|(ticket, _)| ticket.place.actor != *actor) {
         return Err("tickets of different programs".into());
     }
     if matches!(request.verb, Verb::Tune | Verb::Resize) {
-        must_keep(first.actor.keeps(Powers::SYS_ADMIN))?;
+        must_keep(actor.keeps(Powers::SYS_ADMIN))?;
     }
     let served = &*shared.served;
     let watcher = Live { shared, socket, told: Mutex::new(Instant::now()) };
-    let job = Job::new(served.volume(), &first.actor, &watcher, served.terms());
+    let job = Job::new(served.volume(), actor, &watcher, served.terms()).with_acts(acts(request, &tickets));
     let worked = match request.verb {
         Verb::Snapshot => taken(&job, shared, socket, file),
         Verb::Resize => resizing::resize(served, request, &watcher).map_err(Halt::Stream),
@@ -314,6 +321,14 @@ fn must_keep(keeps: bool) -> Result<(), String> {
     }
 }
 
+/// What the kernel has let a program do at the places of a request, as far as it is needed there.
+fn acts(request: &Request, tickets: &[(Ticket, Pin<'_>)]) -> Acts {
+    tickets.iter().enumerate().fold(Acts::NONE, |acts, (at, (ticket, _))| {
+        let needs = Needs::of(request.verb, at, request.flags);
+        acts.and(ticket.acts.only(needs.all.and(needs.some)))
+    })
+}
+
 /// The tickets that the peer of a request shows, each with its directory held.
 fn tickets<'s>(
     shared: &'s Shared,
@@ -322,29 +337,58 @@ fn tickets<'s>(
     directories: &[OwnedFd],
 ) -> Result<Vec<(Ticket, Pin<'s>)>, String> {
     let peer = socket.peer().map_err(|error| error.to_string())?;
-    let writes = request.verb.writes();
-    if writes && !shared.served.is_writable() {
-        return Err("the mount is for reading only".into());
-    }
+    let is_over = request.verb.writes() && !shared.served.is_writable();
     let volume = shared.served.volume();
-    let last = request.places.len().saturating_sub(1);
     let redeem = |(at, (place, directory)): (usize, (&Place, &OwnedFd))| {
         let ticket = shared.tickets.redeem(&place.token);
-        let ticket = ticket.filter(|ticket| peer == 0 || peer == ticket.actor.credentials.uid);
+        let ticket = ticket.filter(|ticket| peer == 0 || peer == ticket.place.actor.credentials.uid);
         let ticket = ticket.ok_or("the ticket is not valid: another program's, used, or too old")?;
-        // A copy only reads its first place.
-        if is_read_only(directory, shared.device, ticket.inode)? && writes && at == last {
-            return Err("the mount is for reading only".into());
+        // The kernel need not remember it any more; where it knows nothing, nothing is lost.
+        let _ = shared.notifier.name(node(ticket.place.inode), proof_name(&ticket.proof).as_bytes());
+        let needs = Needs::of(request.verb, at, request.flags);
+        let is_read_only = is_read_only(directory, shared.device, ticket.place.inode)?;
+        let pin = volume.pin(ticket.place.inode).map_err(|error| error.to_string())?;
+        let facts = volume.metadata(ticket.place.inode).map_err(|error| error.to_string())?;
+        let is_same = facts.generation == ticket.place.generation && facts.links > 0;
+        if !is_same || facts.file_type != FileType::Directory {
+            return Err("the directory was removed meanwhile".to_owned());
         }
-        let pin = volume.pin(ticket.inode).map_err(|error| error.to_string())?;
-        let facts = volume.metadata(ticket.inode).map_err(|error| error.to_string())?;
-        let is_same = facts.generation == ticket.generation && facts.links > 0;
-        match is_same && facts.file_type == FileType::Directory {
-            true => Ok((ticket, pin)),
-            false => Err("the directory was removed meanwhile".to_owned()),
+        let refused = |why: String| format!("{}: {why}", Shown(&place.shown));
+        if is_over || is_read_only && needs.writes() {
+            return Err(refused(Errno::ROFS.to_string()));
         }
+        if !ticket.acts.has_all(needs.all) {
+            return Err(refused("permission denied".into()));
+        }
+        must_be_uncovered(volume, (request, needs), &ticket, (place, directory)).map_err(refused)?;
+        Ok((ticket, pin))
     };
     request.places.iter().zip(directories).enumerate().map(redeem).collect()
+}
+
+/// Refuses a place in which, or below which, other mounts lie: there the kernel's own calls come to other files. What is
+/// about all of the volume needs its root directory instead.
+fn must_be_uncovered(
+    volume: &Volume,
+    (request, needs): (&Request, Needs),
+    ticket: &Ticket,
+    (place, directory): (&Place, &OwnedFd),
+) -> Result<(), String> {
+    let inode = ticket.place.inode;
+    if request.verb.is_about_volume(request.flags) {
+        let is_root = inode == InodeNumber::ROOT && place.name.is_none();
+        return if is_root { Ok(()) } else { Err("is not the root directory of the mount".into()) };
+    }
+    let number = views::mount_of(directory).map_err(|error| error.to_string())?;
+    let spot = Spot { directory: inode, name: place.name.as_ref() };
+    let views = ticket.place.views.as_ref().map_err(String::clone)?;
+    let covered = views.covered(volume, (number, needs.removes()), spot)?;
+    let Some(mount) = covered else { return Ok(()) };
+    let error = match request.verb {
+        Verb::Remove | Verb::Put => Errno::BUSY,
+        _ => Errno::XDEV,
+    };
+    Err(format!("another mount lies on {}: {error}", views::shown(mount)))
 }
 
 /// The file system and the number of a file, as the kernel knows them without asking the file's server.
@@ -379,19 +423,21 @@ fn refuses_changes(directory: &OwnedFd) -> rustix::io::Result<bool> {
 }
 
 /// The work of a request.
-fn work(
+fn work<'r>(
     job: &Job<'_>,
-    request: &Request,
+    request: &'r Request,
     places: &[(Ticket, Pin<'_>)],
     file: Option<OwnedFd>,
 ) -> Result<Vec<String>, Halt> {
     let has = |bit: u32| request.flags & bit != 0;
-    let named = |at: usize| match (places.get(at), request.places.get(at)) {
-        (Some((ticket, _)), Some(place)) => Ok((ticket.inode, &place.name[..], &place.shown[..])),
+    let place = |at: usize| match (places.get(at), request.places.get(at)) {
+        (Some((ticket, _)), Some(place)) => Ok((ticket.place.inode, place.name.as_ref(), &place.shown[..])),
         _ => Err(Halt::Stream("a request without a place".into())),
     };
     let file = || file.map(File::from).ok_or_else(|| Halt::Stream("a request without its file".into()));
-    let (directory, name, shown) = named(0)?;
+    let (directory, name, shown) = place(0)?;
+    let child = || job.child(directory, name.map_or(&[], Name::bytes), shown);
+    let named = |name: Option<&'r Name>| name.ok_or_else(|| Halt::Stream("a request without a name".into()));
     match request.verb {
         Verb::Import => {
             let archive = Section::whole(file()?).map_err(|error| Halt::Stream(error.to_string()))?;
@@ -406,11 +452,11 @@ fn work(
             export::export(job, directory, file()?, packing)
         }
         Verb::Copy => {
-            let (to, name_there, shown_there) = named(1)?;
-            let source = job.child(directory, name, shown)?;
+            let (to, name_there, shown_there) = place(1)?;
+            let source = child()?;
             let number = source.facts.inode;
             let (recursive, force, preserve) = (has(flag::RECURSIVE), has(flag::FORCE), has(flag::PRESERVE));
-            let target = copy::Target { directory: to, name: name_there, path: shown_there };
+            let target = copy::Target { directory: to, name: named(name_there)?, path: shown_there };
             copy::copy(job, number, shown, target, copy::Options { recursive, force, preserve })?;
             Ok(Vec::new())
         }
@@ -420,11 +466,11 @@ fn work(
                 dir: has(flag::DIRECTORY),
                 force: has(flag::FORCE),
             };
-            remove::remove(job, directory, name, shown, options)?;
+            remove::remove(job, directory, named(name)?, shown, options)?;
             Ok(Vec::new())
         }
         Verb::Defrag => {
-            let start = job.child(directory, name, shown)?;
+            let start = child()?;
             let number = |at: usize| request.numbers.get(at).copied().unwrap_or(0);
             let (free, dry_run) = (has(flag::FREE), has(flag::DRY_RUN));
             let options = defrag::Options { free, dry_run, rate: number(0), most: number(1) };
@@ -432,7 +478,7 @@ fn work(
             Ok(defrag::report::lines(&report.object()))
         }
         Verb::Convert => {
-            let start = job.child(directory, name, shown)?;
+            let start = child()?;
             let form = if has(flag::POINTERS) { MapForm::Pointers } else { MapForm::Extents };
             let options = convert::Options { form, dry_run: has(flag::DRY_RUN) };
             let report = convert::convert(job, (start.facts.inode, shown), options)?;
@@ -440,7 +486,7 @@ fn work(
         }
         Verb::Tune => tuning::tune(job.volume, &file()?).map_err(Halt::Stream),
         Verb::Put => {
-            let target = copy::Target { directory, name, path: shown };
+            let target = copy::Target { directory, name: named(name)?, path: shown };
             put::put(job, &file()?, target, has(flag::FORCE))?;
             Ok(Vec::new())
         }

@@ -17,7 +17,7 @@
 
 mod claim;
 mod ground;
-mod mounts;
+pub(crate) mod mounts;
 pub mod output;
 mod users;
 

@@ -8,9 +8,16 @@ use std::path::{Path, PathBuf};
 /// One line of the table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mount {
+    /// Its number, and that of the mount that it lies in.
+    pub(crate) numbers: (u64, u64),
+    /// The number by which the kernel knows the file system.
+    pub(crate) file_system: u64,
     /// The block device, if the file system is on one by itself.
     pub(super) device: Option<u64>,
-    pub(super) directory: PathBuf,
+    /// Which directory of the file system is seen here.
+    pub(crate) root: PathBuf,
+    /// Where it is mounted.
+    pub(crate) directory: PathBuf,
     /// The type of file system.
     pub kind: String,
     /// What is mounted.
@@ -21,8 +28,12 @@ pub struct Mount {
 
 /// All mounts, the last one on a directory last. Empty where there is no such table.
 pub(super) fn all() -> Vec<Mount> {
-    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    table.split(|byte| *byte == b'\n').filter_map(line).collect()
+    of(&fs::read("/proc/self/mountinfo").unwrap_or_default()).collect()
+}
+
+/// The mounts of a table.
+pub(crate) fn of(table: &[u8]) -> impl Iterator<Item = Mount> {
+    table.split(|byte| *byte == b'\n').filter_map(line)
 }
 
 /// What is mounted on a directory at last.
@@ -34,12 +45,15 @@ pub fn mounted_on(directory: &Path) -> Option<Mount> {
 /// `ID PARENT MAJOR:MINOR ROOT DIRECTORY OPTIONS [TAG...] - TYPE SOURCE OPTIONS-OF-THE-VOLUME`
 fn line(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
-    let numbers = std::str::from_utf8(fields.get(2)?).ok()?;
-    let (major, minor) = numbers.split_once(':')?;
+    let text = |at: usize| std::str::from_utf8(fields.get(at)?).ok();
+    let (major, minor) = text(2)?.split_once(':')?;
     let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
     let dash = fields.iter().position(|field| *field == b"-")?;
     let words = fields.get(dash + 3)?;
     Some(Mount {
+        numbers: (text(0)?.parse().ok()?, text(1)?.parse().ok()?),
+        file_system: rustix::fs::makedev(major, minor),
+        root: unescaped(fields.get(3)?),
         // Volumes without a block device of their own have the major number 0.
         device: (major != 0).then(|| rustix::fs::makedev(major, minor)),
         directory: unescaped(fields.get(4)?),
@@ -78,6 +92,7 @@ mod tests {
         let text =
             b"36 35 7:3 / /mnt/a\\040b rw,noatime shared:1 master:2 - ext4 /dev/loop3 ro,errors=remount-ro";
         let mount = line(text).unwrap();
+        assert_eq!((mount.numbers, mount.root.as_path()), ((36, 35), Path::new("/")));
         assert_eq!(mount.device, Some(rustix::fs::makedev(7, 3)));
         assert_eq!((mount.directory.as_path(), &*mount.kind), (Path::new("/mnt/a b"), "ext4"));
         assert_eq!((mount.source.as_path(), mount.read_only), (Path::new("/dev/loop3"), true));

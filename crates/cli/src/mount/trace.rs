@@ -51,6 +51,20 @@ enum What {
     SyncAll,
 }
 
+impl What {
+    /// Whether it is about such a node, or a name in one.
+    fn is_about(&self, is_such: impl Fn(u64) -> bool) -> bool {
+        match self {
+            What::Known(place, node) | What::Made(_, place, node, _) | What::Link(node, place) => {
+                is_such(place.0) || is_such(*node)
+            }
+            What::Gone(_, place) => is_such(place.0),
+            What::On(_, node, _) | What::Attribute(_, node, ..) => is_such(*node),
+            What::Renamed(..) | What::Exchanged(..) | What::Copied(..) | What::SyncAll => false,
+        }
+    }
+}
+
 struct Event {
     nanoseconds: u64,
     process: u32,
@@ -98,6 +112,10 @@ impl Traced {
     }
 
     fn hand_over(&self, what: What) {
+        // Those are no files of the volume.
+        if what.is_about(|node| self.service.is_passing(node)) {
+            return;
+        }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let nanoseconds = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let event = Event { nanoseconds, process: PROCESS.get(), what };
@@ -312,6 +330,10 @@ impl Service for Traced {
 
     fn keeps_names(&self, parent: u64) -> bool {
         self.service.keeps_names(parent)
+    }
+
+    fn is_passing(&self, node: u64) -> bool {
+        self.service.is_passing(node)
     }
 
     fn create_open(&self, caller: Caller, parent: u64, name: &[u8], new: &NewNode<'_>) -> Result<Entry> {

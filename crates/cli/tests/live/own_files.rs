@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+use plat_cli::bulk::Name;
 use plat_cli::control::protocol::{Place, Reply, Request, Verb};
 use testkit::scratch::Scratch;
 
@@ -66,7 +67,8 @@ fn the_server_takes_no_file_of_its_mount() {
     for verb in [Verb::Import, Verb::Export, Verb::Put, Verb::Snapshot, Verb::Tune] {
         let file = File::options().read(true).write(true).open(mounted.path().join("file")).unwrap();
         let grant = grant(&directory);
-        let place = Place { token: grant.token, name: "new".into(), shown: "new".into() };
+        let name = if verb == Verb::Put { Name::new(b"new") } else { None };
+        let place = Place { token: grant.token, name, shown: "new".into() };
         let request = Request { verb, flags: 0, places: vec![place], numbers: Vec::new() };
         let said = said(&grant.address, &request.encode(), &[&directory, &file]);
         let is_refused = |why: &str| why.contains("can't wait for itself");

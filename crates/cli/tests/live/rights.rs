@@ -24,7 +24,7 @@ fn by(user: u32, groups: &str, words: &[&Path], first: &[&str]) -> Command {
 }
 
 /// A place that other users can get to.
-fn reachable(scratch: &Scratch) {
+pub(super) fn reachable(scratch: &Scratch) {
     for directory in scratch.join("x").ancestors().skip(1) {
         let Ok(facts) = fs::metadata(directory) else { continue };
         if facts.permissions().mode() & 0o001 == 0 && facts.uid() == 0 {
@@ -113,7 +113,7 @@ fn others_may_what_the_kernel_lets_them() {
     fs::create_dir(listed.join("d0")).unwrap();
     set(&listed.join("d0"), 0o777, 0);
     let said = fail(&mut by(1001, "", &[&listed, &archive], &["import"]));
-    assert!(said.contains("permission denied"), "{said}");
+    assert!(said.contains("Permission denied"), "{said}");
     assert_eq!(fs::read_dir(listed.join("d0")).unwrap().count(), 0);
     // What others may read goes out through a pipe: their files are not written by root.
     let out = scratch.join("theirs.tar");
@@ -152,12 +152,12 @@ fn flags_and_mounts_for_reading_forbid_it_to_everybody() {
     judge(mounted, &image);
     let mounted = Mounted::new(&image, &["-o", "ro"]).unwrap();
     let said = fail(plat(&["rm", "-r"]).arg(mounted.path().join("d")));
-    assert!(said.contains("for reading only"), "{said}");
+    assert!(said.contains("Read-only file system"), "{said}");
     mounted.unmount();
     let mounted = Mounted::new(&image, &["-o", "rw"]).unwrap();
     succeed(plat(&["mount", "-o", "remount,ro"]).arg("x").arg(mounted.path()));
     let said = fail(plat(&["rm", "-r"]).arg(mounted.path().join("d")));
-    assert!(said.contains("for reading only") && mounted.path().join("d").exists(), "{said}");
+    assert!(said.contains("Read-only file system") && mounted.path().join("d").exists(), "{said}");
     mounted.unmount();
 }
 
@@ -180,7 +180,7 @@ fn a_view_for_reading_only_forbids_it_and_no_server_asks_itself() {
     let said = plat(&["rm", "-r"]).arg(view.join("d")).output().unwrap();
     tool::run(tool::command("umount").arg(&view));
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
-    assert!(said.contains("for reading only") && mounted.path().join("d").exists(), "{said}");
+    assert!(said.contains("Read-only file system") && mounted.path().join("d").exists(), "{said}");
     let asked = || {
         let told = succeed(plat(&["stats", "--json"]).arg(mounted.path())).stdout;
         let told: serde_json::Value = serde_json::from_slice(&told).unwrap();

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use plat_cli::bulk::Name;
 use plat_cli::control::protocol::{Place, Request, Verb};
 use rustix::fs::{
     self as calls, Access, AtFlags, CWD, FallocateFlags, FileType, Gid, IFlags, Mode, OFlags, RenameFlags,
@@ -278,7 +279,7 @@ fn on_channel(mut random: Random, place: &Path, end: Instant) -> u64 {
     let mut done = 0;
     while Instant::now() < end {
         let grant = grant(&directory);
-        let place = Place { token: grant.token, name: b"a".to_vec(), shown: b"a".to_vec() };
+        let place = Place { token: grant.token, name: Name::new(b"a"), shown: b"a".to_vec() };
         let request = Request { verb: Verb::Remove, flags: 0, places: vec![place], numbers: Vec::new() };
         let mut message = request.encode();
         for _ in 0..random.below(6) {

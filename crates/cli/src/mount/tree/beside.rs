@@ -19,7 +19,7 @@ use platfs::{Error, Volume};
 use super::callers;
 use super::{Failed, Tree};
 use crate::bulk::{Terms, is_owner_of_server};
-use crate::control::{Served, Tickets};
+use crate::control::{Asked, Served, Tickets, Views};
 
 impl Tree {
     /// The tickets that this mount has given.
@@ -35,7 +35,11 @@ impl Tree {
             return Err(fuse::Errno::NOTDIR.into());
         }
         let actor = callers::actor(caller).ok_or(fuse::Errno::PERM)?;
-        let grant = self.tickets.issue(facts.inode, facts.generation, actor);
+        let file_system = self.tickets.file_system().ok_or(fuse::Errno::OPNOTSUPP)?;
+        let views = Views::of(caller.pid, file_system);
+        let views = views.map_err(|error| format!("the mounts of the program are not known: {error}"));
+        let (inode, generation, thread) = (facts.inode, facts.generation, callers::current());
+        let grant = self.tickets.issue(Asked { inode, generation, actor, thread, views });
         Ok(grant.ok_or(fuse::Errno::OPNOTSUPP)?.encode())
     }
 

@@ -54,9 +54,8 @@ impl Guard {
         Ok(Guard { callers, serves_others, protects_links: setting.starts_with(b"1") })
     }
 
-    /// Notes who makes the next request of this thread.
+    /// Notes that somebody asks.
     pub(super) fn begin(&self, caller: Caller) {
-        callers::begin(caller);
         // Forgetting carries nobody.
         if caller.uid != 0 && caller.pid != 0 && !self.serves_others.load(Ordering::Relaxed) {
             self.serves_others.store(true, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use platfs::{AccessTimes, Error, Metadata};
 use super::beside::Moment;
 use super::callers;
 use super::counts::add;
-use super::{Failed, Tree, type_of};
+use super::{Failed, Tree, proofs, type_of};
 use crate::control::Served;
 use crate::text::Shown;
 use platfs_image::clock;
@@ -48,6 +48,9 @@ impl Tree {
         }
         if name.len() > NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
+        }
+        if let Some(proof) = self.proof_in(parent, name) {
+            return Ok(proof);
         }
         let at = self.beside.now();
         let found = self.volume.lookup(directory, name)?;
@@ -243,6 +246,9 @@ impl Tree {
     }
 
     pub(super) fn attribute(&self, node: u64, name: &[u8]) -> Result<Vec<u8>, Failed> {
+        if proofs::is_one(node) {
+            return Err(Errno::NODATA.into());
+        }
         let number = self.inode(node)?;
         self.must_be_known(name)?;
         self.guard_attribute(number, name, READ)?;

@@ -1,0 +1,286 @@
+//! The mounts through which a program sees a file system, and those that lie in them: the kernel's own calls would come to
+//! other files there.
+//!
+//! Owns: reading a program's table of mounts while it waits for an answer, and which places of the volume are covered.
+//! Excludes what is done about it.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use ondisk::inode::FileType;
+use ondisk::units::InodeNumber;
+use platfs::{Error, Volume};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+
+use crate::bulk::Name;
+use crate::door::mounts::{self, Mount};
+
+/// Longest table that is read: room for all mounts that Linux allows by itself.
+const TABLE_MAX: u64 = 32 << 20;
+/// Bytes of paths that are kept of one table. A ticket holds them.
+const KEPT_MAX: usize = 256 << 10;
+/// Most directories above each other on the way to a root.
+const ABOVE_MAX: usize = 4096;
+
+/// A mount of the file system.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct View {
+    number: u64,
+    /// What is seen at its top.
+    top: Top,
+    /// Where that is for the program.
+    directory: PathBuf,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Top {
+    /// A path from the root directory of the volume.
+    Path(PathBuf),
+    /// The root directory of the program, which lies inside of the mount, by the kernel's number for it.
+    Root(u64),
+}
+
+/// A mount that lies in a view.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Over {
+    view: u64,
+    directory: PathBuf,
+}
+
+/// The mounts of one file system as a program sees them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Views {
+    views: Vec<View>,
+    over: Vec<Over>,
+}
+
+/// A place of the volume: a name in a directory, or the directory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spot<'a> {
+    pub(super) directory: InodeNumber,
+    pub(super) name: Option<&'a Name>,
+}
+
+impl Views {
+    /// Of a thread that waits for an answer, by the number of the file system.
+    ///
+    /// # Errors
+    /// The table can't be read, or is too long.
+    pub fn of(thread: u32, file_system: u64) -> io::Result<Self> {
+        let mut table = Vec::new();
+        let file = fs::File::open(format!("/proc/{thread}/mountinfo"))?;
+        file.take(TABLE_MAX + 1).read_to_end(&mut table)?;
+        if table.len() as u64 > TABLE_MAX {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        Self::new(mounts::of(&table).collect(), file_system, root(thread, file_system))
+    }
+
+    fn new(all: Vec<Mount>, file_system: u64, root: Option<View>) -> io::Result<Self> {
+        let is_ours = |mount: &&Mount| mount.file_system == file_system;
+        let view = |mount: &Mount| View {
+            number: mount.numbers.0,
+            top: Top::Path(mount.root.clone()),
+            directory: mount.directory.clone(),
+        };
+        let mut views: Vec<View> = all.iter().filter(is_ours).map(view).collect();
+        // Of a mount that holds the root directory of the program, the table says nothing.
+        views.extend(root.filter(|root| views.iter().all(|view| view.number != root.number)));
+        let numbers: HashSet<u64> = views.iter().map(|view| view.number).collect();
+        let lies_in = |mount: &Mount| numbers.contains(&mount.numbers.1);
+        let over = |mount: Mount| Over { view: mount.numbers.1, directory: mount.directory };
+        let over: Vec<Over> = all.into_iter().filter(lies_in).map(over).collect();
+        let kept =
+            views.iter().map(View::len).chain(over.iter().map(|over| over.directory.as_os_str().len()));
+        match kept.sum::<usize>() > KEPT_MAX {
+            true => Err(io::Error::other("too many mounts")),
+            false => Ok(Views { views, over }),
+        }
+    }
+
+    /// Where a mount lies in a place, or below it, of the view with this number, or `everywhere` of any view; `None` if there
+    /// is none.
+    pub(super) fn covered(
+        &self,
+        volume: &Volume,
+        (number, everywhere): (u64, bool),
+        spot: Spot<'_>,
+    ) -> Result<Option<&Path>, String> {
+        let here = self.views.iter().find(|view| view.number == number);
+        if !here.is_some_and(|view| view.holds(volume, spot.directory)) {
+            return Err("its mount is none that the program sees".into());
+        }
+        let named = spot.name.and_then(|name| directory_at(volume, spot.directory, name.bytes()));
+        for view in self.views.iter().filter(|view| everywhere || view.number == number) {
+            let Some(top) = view.top(volume) else { continue };
+            for over in self.over.iter().filter(|over| over.view == view.number) {
+                let way = over.directory.strip_prefix(&view.directory).unwrap_or(&over.directory);
+                if leads_through(volume, top, way, (spot, named)).map_err(|error| error.to_string())? {
+                    return Ok(Some(&over.directory));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl View {
+    fn len(&self) -> usize {
+        let top = if let Top::Path(path) = &self.top { path.as_os_str().len() } else { 0 };
+        top + self.directory.as_os_str().len()
+    }
+
+    /// The directory at its top.
+    fn top(&self, volume: &Volume) -> Option<InodeNumber> {
+        match &self.top {
+            Top::Path(path) => {
+                let mut names = path.components().filter_map(name_of);
+                names.try_fold(InodeNumber::ROOT, |at, name| volume.lookup(at, name).ok())
+            }
+            Top::Root(fuse::ROOT) => Some(InodeNumber::ROOT),
+            Top::Root(number) => InodeNumber::new(u32::try_from(*number).ok()?),
+        }
+    }
+
+    /// Whether what is known of it is about a directory: of a mount that holds the program's root directory, what lies
+    /// outside of that is not.
+    fn holds(&self, volume: &Volume, directory: InodeNumber) -> bool {
+        match (&self.top, self.top(volume)) {
+            (Top::Root(_), Some(top)) => is_above(volume, top, directory),
+            (_, top) => top.is_some(),
+        }
+    }
+}
+
+fn name_of(component: Component<'_>) -> Option<&[u8]> {
+    match component {
+        Component::Normal(name) => Some(name.as_bytes()),
+        _ => None,
+    }
+}
+
+/// Whether a directory is another one or lies above it.
+fn is_above(volume: &Volume, above: InodeNumber, mut here: InodeNumber) -> bool {
+    for _ in 0..ABOVE_MAX {
+        if here == above {
+            return true;
+        }
+        match volume.lookup(here, b"..") {
+            Ok(up) if up != here => here = up,
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// The directory that a name leads to: it has one name only, which may be written in another way (`casefold`).
+fn directory_at(volume: &Volume, directory: InodeNumber, name: &[u8]) -> Option<InodeNumber> {
+    let found = volume.lookup(directory, name).ok()?;
+    let facts = volume.metadata(found).ok()?;
+    (facts.file_type == FileType::Directory).then_some(found)
+}
+
+/// Whether the way to a mount, from the top of its view on, leads to a place or through it. A mount on a directory hides
+/// nothing from who has it open.
+fn leads_through(
+    volume: &Volume,
+    top: InodeNumber,
+    way: &Path,
+    (spot, named): (Spot<'_>, Option<InodeNumber>),
+) -> Result<bool, Error> {
+    let mut here = top;
+    for name in way.components().filter_map(name_of) {
+        let next = match volume.lookup(here, name) {
+            // It was moved or removed a moment ago.
+            Err(Error::NotFound | Error::NotDirectory) => None,
+            found => Some(found?),
+        };
+        let is_here = here == spot.directory;
+        let is_meant = |wanted: &Name| wanted.bytes() == name || next.is_some() && next == named;
+        if is_here && spot.name.is_none_or(is_meant) {
+            return Ok(true);
+        }
+        let Some(next) = next else { return Ok(false) };
+        here = next;
+    }
+    Ok(false)
+}
+
+/// The mount that holds the root directory of a thread, if it is one of this file system. No server is asked: it may be
+/// this one.
+fn root(thread: u32, file_system: u64) -> Option<View> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let root = rustix::fs::open(format!("/proc/{thread}/root"), flags, Mode::empty()).ok()?;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let facts = rustix::fs::statx(&root, c"", flags, StatxFlags::INO).ok()?;
+    let found = rustix::fs::makedev(facts.stx_dev_major, facts.stx_dev_minor);
+    let number = mount_of(&root).ok().filter(|_| found == file_system)?;
+    Some(View { number, top: Top::Root(facts.stx_ino), directory: PathBuf::from("/") })
+}
+
+/// The number of the mount through which a file is open.
+pub(super) fn mount_of(file: &impl AsFd) -> io::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_fd().as_raw_fd()))?;
+    let number = text.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+    let number = number.and_then(|number| number.trim().parse().ok());
+    number.ok_or_else(|| io::Error::other("/proc does not say in which mount a file is open"))
+}
+
+/// A path as messages show it.
+pub(super) fn shown(path: &Path) -> impl std::fmt::Display + '_ {
+    crate::text::Shown(OsStr::as_bytes(path.as_os_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &[u8] = b"20 1 8:1 / / rw - ext4 /dev/sda rw\n\
+        40 20 0:52 / /m rw - fuse.plat /a.img rw\n\
+        41 40 0:52 /v/ro /m/v/ro ro - fuse.plat /a.img rw\n\
+        42 40 0:60 / /m/v/hidden\\040one rw - tmpfs tmpfs rw\n\
+        43 42 0:61 / /m/v/hidden\\040one/below rw - tmpfs tmpfs rw\n\
+        44 20 0:52 /v /view rw - fuse.plat /a.img rw\n";
+
+    fn views(root: Option<View>) -> Views {
+        Views::new(mounts::of(TABLE).collect(), rustix::fs::makedev(0, 52), root).unwrap()
+    }
+
+    #[test]
+    fn mounts_of_a_file_system_are_told_from_those_that_lie_in_them() {
+        let found = views(None);
+        assert_eq!(found.views.iter().map(|view| view.number).collect::<Vec<_>>(), [40, 41, 44]);
+        let over: Vec<_> =
+            found.over.iter().map(|over| (over.view, over.directory.to_str().unwrap())).collect();
+        assert_eq!(over, [(40, "/m/v/ro"), (40, "/m/v/hidden one")]);
+        let root = |number| View { number, top: Top::Root(12), directory: "/".into() };
+        assert_eq!(views(Some(root(20))).views.len(), 4, "one that the table does not show");
+        assert_eq!(views(Some(root(44))), found, "one that it shows");
+    }
+
+    #[test]
+    fn what_is_kept_of_a_table_is_bounded() {
+        let many: Vec<u8> = (0..9000)
+            .flat_map(|at| format!("{} 40 0:60 / /m/{at:040} rw - tmpfs t rw\n", at + 50).into_bytes())
+            .collect();
+        let all = |table: &[u8]| mounts::of(table).collect::<Vec<_>>();
+        let table = [TABLE, &many].concat();
+        assert!(Views::new(all(&table), rustix::fs::makedev(0, 52), None).is_err());
+        assert!(Views::new(all(&table), rustix::fs::makedev(0, 61), None).is_ok(), "others are not kept");
+    }
+
+    #[test]
+    fn this_process_has_a_table() {
+        let file = fs::File::open("/").unwrap();
+        let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        let facts = rustix::fs::stat("/").unwrap();
+        let views = Views::of(thread, facts.st_dev).unwrap();
+        let number = mount_of(&file).unwrap();
+        assert!(views.views.iter().any(|view| view.number == number), "{number}: {views:?}");
+    }
+}
