@@ -45,7 +45,7 @@ const PLAIN: Kind = Kind {
     by_file: false,
 };
 
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 16] = [
     Kind { name: "none", ..PLAIN },
     Kind {
         name: "read-only bind",
@@ -67,6 +67,12 @@ const KINDS: [Kind; 14] = [
     Kind { name: "Landlock, reading only", launch: "/usr/bin/python3 $H/confine.py read $H", ..PLAIN },
     Kind { name: "Landlock, nothing", launch: "/usr/bin/python3 $H/confine.py none $H", ..PLAIN },
     Kind { name: "Landlock, making only", launch: "/usr/bin/python3 $H/confine.py make $H", ..PLAIN },
+    Kind {
+        name: "Landlock, the places only",
+        launch: "/usr/bin/python3 $H/confine.py places $H",
+        administers: false,
+        ..PLAIN
+    },
     Kind {
         name: "chroot",
         setup: "J=$K; mkdir -p $J/host $J/usr $J/plat $J/dev; echo known > $J/known
@@ -118,8 +124,13 @@ const KINDS: [Kind; 14] = [
     },
     Kind {
         name: "seccomp without socket",
-        launch: "/usr/bin/python3 $H/confine.py seccomp $H",
+        launch: "/usr/bin/python3 $H/confine.py socket $H",
         connects: false,
+        ..PLAIN
+    },
+    Kind {
+        name: "seccomp without removing",
+        launch: "/usr/bin/python3 $H/confine.py remove $H",
         ..PLAIN
     },
 ];
@@ -134,12 +145,15 @@ def must(done):
     return done
 def bytes_of(packed): return ctypes.create_string_buffer(packed, len(packed))
 must(libc.prctl(38, 1, 0, 0, 0))
-if kind == 'seccomp':
-    socket = {'x86_64': 41, 'aarch64': 198}.get(platform.machine())
-    if socket is None: sys.exit(77)
-    code = [(0x20, 0, 0, 0), (0x15, 0, 1, socket), (0x06, 0, 0, 0x50000 | 1), (0x06, 0, 0, 0x7fff0000)]
-    code = bytes_of(b''.join(struct.pack('HBBI', *line) for line in code))
-    program = bytes_of(struct.pack('HxxxxxxP', 4, ctypes.addressof(code)))
+calls = {'socket': {'x86_64': [41], 'aarch64': [198]}, 'remove': {'x86_64': [84, 87, 263], 'aarch64': [35]}}
+if kind in calls:
+    calls = calls[kind].get(platform.machine())
+    if calls is None: sys.exit(77)
+    code = [(0x20, 0, 0, 0)]
+    for call in calls: code += [(0x15, 0, 1, call), (0x06, 0, 0, 0x50000 | 1)]
+    code = b''.join(struct.pack('HBBI', *line) for line in code + [(0x06, 0, 0, 0x7fff0000)])
+    code, count = bytes_of(code), len(code) // 8
+    program = bytes_of(struct.pack('HxxxxxxP', count, ctypes.addressof(code)))
     must(libc.prctl(22, 2, program, 0, 0))
 else:
     abi = libc.syscall(444, None, ctypes.c_size_t(0), 1)
@@ -152,10 +166,11 @@ else:
         place = os.open(path, os.O_PATH)
         must(libc.syscall(445, rules, 1, bytes_of(struct.pack('<Qi', rights, place)), 0))
     mount = os.environ['M']
-    if kind == 'none':
+    if kind in ('none', 'places'):
         names = ['/usr', '/lib', '/lib64', '/bin', '/sbin', '/etc', '/proc', '/dev', '/root', host]
         for path in names + [os.path.dirname(os.environ['PLAT'])]: allow(path, read)
     else: allow('/', read)
+    if kind == 'places': allow(os.environ['K'], every)
     # All but removing.
     if kind == 'make': allow(mount, every & ~(1 << 4 | 1 << 5))
     allow(host, every)
