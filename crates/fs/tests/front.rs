@@ -177,3 +177,13 @@ fn an_image_file_is_written_by_one_at_a_time() {
         fsck::assert_clean(&path);
     }
 }
+
+#[test]
+fn a_pipe_is_no_image_and_not_waited_for() {
+    let scratch = Scratch::new("front-pipe");
+    let path = scratch.join("pipe");
+    let mode = rustix::fs::Mode::RUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let said = Image::open(&path).map(drop).unwrap_err().to_string();
+    assert!(said.contains("is a special file"), "{said}");
+}

@@ -1,9 +1,9 @@
 //! An image: opening, making and closing it.
 
-use std::fs;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
+use std::{fs, io};
 
 use ondisk::inode::Timestamp;
 use ondisk::units::InodeNumber;
@@ -245,10 +245,26 @@ impl OpenOptions {
     /// A file that can't be opened, or that another writer has locked; as [`Volume::open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Image> {
         let path = path.as_ref();
-        let opened = fs::File::options().read(true).write(self.write).open(path);
+        let opened = fs::metadata(path).and_then(|facts| not_special(&facts));
         let device = opened
+            .and_then(|()| fs::File::options().read(true).write(self.write).open(path))
             .and_then(|file| if self.write { FileDevice::locked(file) } else { FileDevice::new(file) })
             .map_err(|error| Error::io(format!("opening {}", path.display()), error))?;
         Image::on(Arc::new(device), self)
     }
+}
+
+/// Refuses a pipe, which would be waited for, and what else holds no volume.
+fn not_special(facts: &fs::Metadata) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        let kind = facts.file_type();
+        if kind.is_fifo() || kind.is_char_device() || kind.is_socket() {
+            let what = "is a special file, not a file or block device";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+    }
+    let _ = facts;
+    Ok(())
 }
