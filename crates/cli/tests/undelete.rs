@@ -176,6 +176,35 @@ fn by_tool(scratch: &Scratch, removed: &Gone, tool: &str, arguments: &[&str], im
     right
 }
 
+/// What `plat rm` removes comes back as what Linux removes: the log goes on behind what it held, also from one command to
+/// the next.
+#[test]
+fn what_plat_removes_comes_back() {
+    if !tool::have_tools("what_plat_removes_comes_back", &["mke2fs"]) {
+        return;
+    }
+    for options in [&["-b", "1024"][..], &[], &["-O", "^extent,^64bit,^flex_bg,^metadata_csum"]] {
+        let scratch = Scratch::new("undelete-own");
+        let image = volume(&scratch, options, "64M");
+        let (mut numbers, mut files) = (Numbers(11), Gone::new());
+        let file = scratch.join("file");
+        for (at, len) in (0..12).zip([100, 5_000, 70_000].into_iter().cycle()) {
+            let contents = numbers.bytes(len + at);
+            fs::write(&file, &contents).unwrap();
+            let path = format!("file {at}");
+            plat("put", &image, &[file.as_os_str(), format!("/{path}").as_ref()]).fine();
+            files.insert(path, contents);
+        }
+        let removed: Gone = files.into_iter().take(9).collect();
+        for path in removed.keys() {
+            plat("rm", &image, &[format!("/{path}").as_ref()]).fine();
+        }
+        let score = score(&scratch, &image, &removed);
+        assert_eq!((score.right, score.wrong_sure, score.wrong_likely), (9, Vec::new(), 0), "{options:?}");
+        testkit::fsck::assert_clean(&image);
+    }
+}
+
 #[test]
 fn removed_files_come_back() {
     let test = "removed_files_come_back";

@@ -9,12 +9,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use platfs::device::{Device, Event, FileDevice, MemoryDevice, Recorder};
 use platfs::mkfs::{FsType, Options, Plan, parse_features};
+use platfs::ondisk::journal::{JOURNAL_SUPERBLOCK_LEN, RawJournalSuperblock};
 use platfs::ondisk::units::InodeNumber;
 use platfs::{
     Allocate, Attributes, DataMode, Kind, MapForm, NewInode, OpenOptions, State, Volume, WriteOptions,
 };
 use testkit::scratch::Scratch;
 use testkit::{fsck, tool};
+use zerocopy::IntoBytes;
 
 fn new(kind: Kind<'static>) -> NewInode<'static> {
     NewInode { kind, attributes: Attributes::default(), xattrs: &[] }
@@ -261,4 +263,44 @@ fn zeros_for_block_pointers_wait_for_the_commit() {
     let zeroed = writes(&recorder).into_iter().find(|(offset, ..)| *offset == place).unwrap();
     assert!(zeroed.1.iter().all(|byte| *byte == 0) && zeroed.2 >= 2, "{} flushes before it", zeroed.2);
     volume.close().unwrap();
+}
+
+/// The journal's superblock.
+fn log_of(volume: &Volume) -> RawJournalSuperblock {
+    let mut bytes = [0; JOURNAL_SUPERBLOCK_LEN];
+    volume.open_file(InodeNumber::new(8).unwrap()).unwrap().read_at(0, &mut bytes).unwrap();
+    RawJournalSuperblock::parse(&bytes).unwrap()
+}
+
+/// The log of the next opening goes on behind that of the last, whose transactions tell of removed files. A place outside
+/// the log is none.
+#[test]
+fn an_empty_log_goes_on_behind_its_last_transactions() {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    made(&*device, FsType::Ext4, "", 4096, 8 << 20);
+    let opened = || Volume::open(device.clone() as Arc<dyn Device>, &writing()).unwrap();
+    let mut last = 0;
+    for name in [&b"one"[..], b"two", b"three"] {
+        let volume = opened();
+        volume.create(InodeNumber::ROOT, name, &new(Kind::File)).unwrap();
+        volume.sync().unwrap();
+        let log = log_of(&volume);
+        assert_eq!(log.s_start.get(), if last == 0 { log.s_first.get() } else { last });
+        volume.close().unwrap();
+        let log = log_of(&opened());
+        last = log.s_head.get();
+        assert!(log.is_clean() && last > log.s_first.get(), "{last}");
+    }
+    let volume = opened();
+    let mut log = log_of(&volume);
+    log.s_head.set(log.log_end());
+    log.seal();
+    let segment = volume.open_file(InodeNumber::new(8).unwrap()).unwrap().segments().next().unwrap().unwrap();
+    let State::Mapped(start) = segment.state else { panic!("{segment:?}") };
+    drop(volume);
+    device.write_at(start.0 * 4096, log.as_bytes()).unwrap();
+    let volume = opened();
+    volume.create(InodeNumber::ROOT, b"four", &new(Kind::File)).unwrap();
+    volume.sync().unwrap();
+    assert_eq!(log_of(&volume).s_start.get(), log.s_first.get());
 }

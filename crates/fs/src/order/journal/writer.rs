@@ -150,7 +150,7 @@ impl LogWriter {
             log.superblock.s_start.set(0);
         }
         choose_features(&mut log, format);
-        let head = log.superblock.s_first.get();
+        let head = begins_at(&log);
         if log.length() < ondisk::journal::MIN_JOURNAL_BLOCKS / 2 {
             return Err(bad(format!("its log of {} blocks is too short to be written", log.length())));
         }
@@ -440,6 +440,7 @@ impl LogWriter {
         }
         self.write_waiting()?;
         self.flush()?;
+        self.log.superblock.s_head.set(self.head);
         self.write_tail(0)?;
         self.flush()?;
         self.place_superblock(false, now)?;
@@ -447,6 +448,14 @@ impl LogWriter {
         self.note_empty();
         Ok(())
     }
+}
+
+/// Where an empty log goes on: behind what it held last, as its superblock says since Linux 6.4, so that removed files can
+/// be found by what it held before. Nothing depends on it.
+fn begins_at(log: &Log) -> u32 {
+    let (first, head) = (log.superblock.s_first.get(), log.superblock.s_head.get());
+    let is_inside = log.superblock.is_clean() && (first..log.superblock.log_end()).contains(&head);
+    if is_inside { head } else { first }
 }
 
 /// The features that Linux would use for this volume.
