@@ -280,6 +280,52 @@ mod tests {
         assert!(staged.write_at(9999, &[0; 2]).is_err());
     }
 
+    /// A device whose first bytes can't be read any more once it is told so.
+    struct Failing(MemoryDevice, AtomicBool);
+
+    impl Device for Failing {
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+            if self.1.load(Ordering::Relaxed) && offset < 4096 {
+                return Err(io::Error::other("a bad sector"));
+            }
+            self.0.read_at(offset, buffer)
+        }
+
+        fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.0.write_at(offset, data)
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A copy keeps no bytes. Where its source can't be read any more, that is an error, and nothing is written in its place.
+    #[test]
+    fn copies_whose_source_fails_are_no_zeros() {
+        let base = Arc::new(Failing(MemoryDevice::new(1 << 20), AtomicBool::new(false)));
+        base.write_at(0, &[5; 4096]).unwrap();
+        base.write_at(65_536, &[6; 8192]).unwrap();
+        let staged = Staged::new(Arc::clone(&base) as Arc<dyn Device>, 1 << 20);
+        staged.copy(0, 65_536, 4096).unwrap();
+        base.1.store(true, Ordering::Relaxed);
+        let mut seen = [0; 8192];
+        for (at, len) in [(65_536, 1024), (65_536 + 100, 10), (65_536, 8192), (65_536 + 3072, 2048)] {
+            let failed = staged.read_at(at, &mut seen[..len]).unwrap_err();
+            assert_eq!(failed.to_string(), "a bad sector", "{len} bytes at {at}");
+        }
+        assert!(staged.write_at(65_536 + 10, &[1]).is_err(), "the rest of the piece is not known");
+        assert!(staged.copy(65_536, 131_072, 1024).is_err());
+        assert!(staged.each_change(|_| Ok(())).is_err());
+        assert!(staged.apply().is_err());
+        base.read_at(65_536, &mut seen).unwrap();
+        assert!(seen == [6; 8192], "nothing was written");
+    }
+
     #[test]
     fn copies_are_what_their_source_was() {
         let base = Arc::new(MemoryDevice::new(1 << 20));

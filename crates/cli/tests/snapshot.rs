@@ -200,3 +200,58 @@ fn what_can_not_be_taken_leaves_nothing() {
     assert!(!out.exists());
     mounted.unmount();
 }
+
+/// A loop device whose file was cut off behind its back: what lay there are bad sectors.
+struct Worn(String);
+
+impl Worn {
+    fn of(image: &Path, len: u64) -> Self {
+        let device = tool::text("losetup", &["-f", "--show", text(image)]);
+        File::options().write(true).open(image).unwrap().set_len(len).unwrap();
+        Worn(device.trim().to_owned())
+    }
+}
+
+impl Drop for Worn {
+    fn drop(&mut self) {
+        let _ = tool::command("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+/// Nothing comes from a device with bad sectors without being asked for; then all that can be read, and the rest is named
+/// and reads as zeros.
+#[test]
+fn a_device_with_bad_sectors_gives_what_can_be_read() {
+    let test = "a_device_with_bad_sectors_gives_what_can_be_read";
+    if !testkit::mount::have_loop_mount(test) {
+        return;
+    }
+    const GOOD: usize = 3 << 20;
+    let scratch = Scratch::new(test);
+    let (tree, image) = (scratch.join("tree"), scratch.join("disk.img"));
+    fs::create_dir(&tree).unwrap();
+    (0..12_u8).for_each(|at| fs::write(tree.join(format!("{at:02}")), vec![b'a' + at; 256 << 10]).unwrap());
+    let mut make = tool::command("mke2fs");
+    make.args(["-q", "-F", "-t", "ext4", "-O", "^has_journal", "-N", "64", "-d"])
+        .arg(&tree)
+        .arg(&image)
+        .arg("4M");
+    tool::run(&mut make);
+    let whole = fs::read(&image).unwrap();
+    let worn = Worn::of(&image, GOOD as u64);
+    let out = scratch.join("out.img");
+    let said = fail(plat(&["snapshot", &worn.0]).arg(&out));
+    assert!(!out.exists() && said.contains(&worn.0), "{said}");
+    let output = plat(&["snapshot", "--keep-going=zeros", &worn.0]).arg(&out).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let is_told = said.contains("are zeros") && said.contains("parts can't be read");
+    assert!(output.status.code() == Some(1) && is_told, "{said}");
+    let copy = fs::read(&out).unwrap();
+    assert!(copy.len() == whole.len() && copy[..GOOD] == whole[..GOOD], "{said}");
+    assert!(copy[GOOD..].iter().all(|byte| *byte == 0), "{said}");
+    // Files that lie in front of it are whole.
+    let files = scratch.join("files");
+    succeed(plat(&["get", "-r"]).arg(&out).arg("/").arg(&files));
+    let same = |at: &u8| fs::read(files.join(format!("{at:02}"))).unwrap() == vec![b'a' + at; 256 << 10];
+    assert!((0..12).filter(same).count() >= 8);
+}
