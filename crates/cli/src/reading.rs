@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use ondisk::geometry::Geometry;
+use ondisk::superblock::RawSuperblock;
 use ondisk::units::InodeNumber;
 use platfs::device::Device;
 use platfs::journal::Recovery;
@@ -15,6 +17,12 @@ use crate::door;
 use crate::image;
 use crate::keys::KeyArgs;
 use crate::text::Shown;
+
+/// The remedy for what breaks a rule of the format.
+pub const CHECK: &str = "`plat check -n` shows more, `plat check` repairs";
+
+/// The same for what is not supported.
+pub const INFO: &str = "`plat info` shows what is known";
 
 /// An image that is open for reading, with its name for messages.
 pub struct OpenImage {
@@ -192,12 +200,18 @@ pub fn warn_of_writer(image: &OsStr, console: &mut Console<'_>) {
     }
 }
 
-/// The complaint about a device that can't be opened as a volume: what it holds instead, if it has no
-/// superblock.
+/// The complaint about a device that can't be opened as a volume, with the remedy: what it holds instead, if it has no
+/// superblock; how long it should be, if its end is missing.
 #[must_use]
 pub fn no_superblock(device: &dyn Device, name: &str, error: &Error) -> String {
-    if platfs::read_superblock(device).is_ok() {
-        return explained(error);
+    if let Ok(raw) = platfs::read_superblock(device) {
+        return match missing_end(device, &raw) {
+            Some(bytes) => format!(
+                "{error}; the volume takes {bytes} bytes: copy it again, or make the image as long (`truncate -s`) and \
+                 `plat check` keeps what is there"
+            ),
+            None => explained(error),
+        };
     }
     let hint = platfs::device::lookalike(device, name).map(|hint| format!("; {hint}")).unwrap_or_default();
     let error = error.to_string();
@@ -205,11 +219,18 @@ pub fn no_superblock(device: &dyn Device, name: &str, error: &Error) -> String {
     format!("is no ext2, ext3 or ext4 volume ({why}){hint}")
 }
 
+/// The bytes that a volume takes, where the device ends before.
+fn missing_end(device: &dyn Device, raw: &RawSuperblock) -> Option<u64> {
+    let geometry = Geometry::from_superblock(raw).ok()?;
+    let bytes = geometry.byte_offset(ondisk::units::Block(geometry.blocks));
+    (bytes > device.size()).then_some(bytes)
+}
+
 /// The library's words, and what the user can do about it.
 pub fn explained(error: &Error) -> String {
     match error {
-        Error::Corrupt(_) => format!("{error}; `plat check -n` shows more, `plat check` repairs"),
-        Error::Unsupported(_) => format!("{error}; `plat info` shows what is known"),
+        Error::Corrupt(_) => format!("{error}; {CHECK}"),
+        Error::Unsupported(_) => format!("{error}; {INFO}"),
         _ => error.to_string(),
     }
 }

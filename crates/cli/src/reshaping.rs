@@ -24,6 +24,7 @@ use crate::check::{memory, stop, undo};
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
+use crate::reading::{CHECK, INFO};
 use crate::text::Shown;
 use platfs_image::clock::now;
 
@@ -41,6 +42,12 @@ pub fn limits() -> Limits {
 pub fn failed(name: &str, error: &platfs_reshape::Error) -> Failure {
     match error {
         platfs_reshape::Error::Usage(why) => Failure::Usage(why.clone()),
+        platfs_reshape::Error::Volume(platfs::device::Error::Corrupt(_)) => {
+            Failure::about(name, format!("{error}; {CHECK}"))
+        }
+        platfs_reshape::Error::Volume(platfs::device::Error::Unsupported(_)) => {
+            Failure::about(name, format!("{error}; {INFO}"))
+        }
         other => Failure::about(name, other),
     }
 }

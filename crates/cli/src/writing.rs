@@ -165,8 +165,7 @@ fn open(target: &Target, in_order: bool) -> Result<OpenImage, Failure> {
     let volume = Volume::open(Arc::clone(&device), &options).map_err(|error| {
         let what = match &error {
             Error::Unsupported(_) => format!("{error}; `plat check -p` brings a volume in order"),
-            _ if platfs::read_superblock(&*device).is_err() => no_superblock(&*device, &shown, &error),
-            _ => error.to_string(),
+            _ => no_superblock(&*device, &shown, &error),
         };
         Failure::about(&shown, what)
     })?;

@@ -5,6 +5,8 @@
 mod plat;
 #[path = "checking/rescued.rs"]
 mod rescued;
+#[path = "checking/table.rs"]
+mod table;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -455,8 +455,8 @@ impl Check {
         if matches!(code, fsck::UNSOUND | fsck::FAILED) && !written && !self.fsck {
             let how = match (findings.repairable(), made.left) {
                 _ if findings.has(CUT_SHORT) => format!(
-                    "copy the image again, or make the partition as long as it was; `plat export {name} DIR` takes \
-                     out what is there"
+                    "copy the image again, or make the partition as long as it was; `plat export --keep-going {name} DIR` \
+                     takes out what is there"
                 ),
                 (0, _) => "nothing of it can be repaired here".to_owned(),
                 (_, 0) => format!(

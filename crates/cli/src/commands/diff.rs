@@ -10,7 +10,7 @@ use clap::Args;
 use platfs::device::Device;
 use platfs_host::Privacy;
 use platfs_image::export::{Aspect, Change, Losses, Nowhere};
-use platfs_image::{Exporter, Packing};
+use platfs_image::{ExportError, Exporter, Packing};
 use serde_json::{Map, Value};
 
 use super::export::failure;
@@ -47,6 +47,14 @@ pub struct Diff {
 /// Sizes of the pieces that are counted.
 const PIECES: [usize; 3] = [4 << 10, 64 << 10, 512 << 10];
 
+/// An error of a comparison as a failure: about the image that can't be read.
+fn failed(older: &OpenImage, newer: &OpenImage, out: Option<&Path>, error: ExportError) -> Failure {
+    match error {
+        ExportError::Older { path, error } => older.failure(&path, &error),
+        error => failure(newer, out, error),
+    }
+}
+
 impl Diff {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         if self.blocks {
@@ -63,11 +71,13 @@ impl Diff {
         match (&self.output, packing) {
             (Some(out), Some(packing)) => {
                 let losses = self.write(out, |file| {
-                    exporter.to_archive(file, packing).map_err(|error| failure(&newer, Some(out), error))
+                    exporter
+                        .to_archive(file, packing)
+                        .map_err(|error| failed(&older, &newer, Some(out), error))
                 })?;
                 losses.lines().for_each(|line| console.warn(line));
             }
-            _ => exporter.to_sink(&mut Nowhere).map_err(|error| failure(&newer, None, error))?,
+            _ => exporter.to_sink(&mut Nowhere).map_err(|error| failed(&older, &newer, None, error))?,
         }
         drop(exporter);
         let changes = changes.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -92,8 +102,10 @@ impl Diff {
 
     fn by_blocks(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let (older, newer) = (open_device(&self.older)?, open_device(&self.newer)?);
-        let failed = |error: io::Error| Failure::about(Shown(self.newer.as_bytes()), error);
-        let differing = differing(&*older, &*newer).map_err(failed)?;
+        let names = [&self.older, &self.newer];
+        let differing = differing([&*older, &*newer]).map_err(|(which, error)| {
+            Failure::about(Shown(names.get(which).map_or(&[], |name| name.as_bytes())), error)
+        })?;
         if self.json {
             let mut object = Map::new();
             object.insert("bytes_before".to_owned(), older.size().into());
@@ -116,16 +128,19 @@ impl Diff {
 
 /// Bytes in pieces of each size that differ from the same place of the older image; what the older one has not counts
 /// where it is not zero.
-fn differing(older: &dyn Device, newer: &dyn Device) -> io::Result<[u64; 3]> {
+fn differing([older, newer]: [&dyn Device; 2]) -> Result<[u64; 3], (usize, io::Error)> {
     let mut found = [0; 3];
     let (mut was, mut now) = (vec![0; PIECES[2]], vec![0; PIECES[2]]);
     let mut at = 0;
     while at < newer.size() {
-        for (device, buffer) in [(older, &mut was), (newer, &mut now)] {
+        for (which, (device, buffer)) in [(older, &mut was), (newer, &mut now)].into_iter().enumerate() {
             buffer.fill(0);
             let len = usize::try_from(device.size().saturating_sub(at)).unwrap_or(usize::MAX);
             let len = len.min(buffer.len());
-            device.read_at(at, buffer.get_mut(..len).unwrap_or_default())?;
+            if len > 0 {
+                let read = device.read_at(at, buffer.get_mut(..len).unwrap_or_default());
+                read.map_err(|error| (which, error))?;
+            }
         }
         let len = usize::try_from(newer.size() - at).unwrap_or(usize::MAX).min(now.len());
         for (size, bytes) in PIECES.iter().zip(&mut found) {

@@ -49,7 +49,9 @@ struct Shows<'a> {
 impl Journal {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let (ground, name) = reading::bare_ground(&self.image, console)?;
-        let failed = |error| Failure::about(&name, error);
+        let failed = |error: platfs_forensics::Error| {
+            Failure::about(&name, reading::no_superblock(&**ground.device(), &name, &error.into()))
+        };
         let Some(log) = Log::read(&ground).map_err(failed)? else {
             return Err(Failure::about(&name, "has no journal"));
         };

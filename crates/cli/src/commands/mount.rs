@@ -27,7 +27,7 @@ use crate::mount::trace::Traced;
 use crate::mount::tree::{Guard, Terms, Tree, is_roomy};
 use crate::mount::tuning::{self, Limits};
 use crate::progress;
-use crate::reading::OpenImage;
+use crate::reading::{OpenImage, explained};
 use crate::signals::StopSignals;
 use crate::stores;
 use crate::text::Shown;
@@ -188,7 +188,8 @@ impl Mount {
         let guard = guard.map_err(|why| failed(&why))?;
         let how = self.connection(options, &terms, guard.is_some() || options.fake_root, fraction(&volume));
         let prefetch = self.prefetched(&volume)?;
-        let tree = Tree::new(volume, log, terms).map_err(|error| Failure::about(&whole, error))?;
+        let tree =
+            Tree::new(volume, log, terms).map_err(|error| Failure::about(&whole, explained(&error)))?;
         let tree = Arc::new(tree.guarded(guard));
         tree.on(keeping);
         let traced = self.traced(&tree)?;

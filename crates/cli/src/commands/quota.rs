@@ -120,9 +120,7 @@ enum Source<'s> {
 impl Source<'_> {
     fn perform(&self, deed: Deed) -> Result<Report, Failure> {
         match self {
-            Source::Image(image) => {
-                quotas::perform(&image.volume, deed).map_err(|error| Failure::about(&image.name, error))
-            }
+            Source::Image(image) => quotas::perform(&image.volume, deed).map_err(|error| image.whole(&error)),
             Source::Mount(file, name) => quotas::ask(file, deed).map_err(|why| Failure::about(name, why)),
         }
     }

@@ -17,7 +17,7 @@ use crate::door::{self, Shared};
 use crate::image::{self, ImageError};
 use crate::keys;
 use crate::memory;
-use crate::reading::OpenImage;
+use crate::reading::{OpenImage, no_superblock};
 use crate::stores;
 use platfs_image::clock;
 
@@ -116,7 +116,7 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<(Volume, Arc<Ke
             Error::Unsupported(_) => {
                 NotWritten::Else(format!("{error}; `plat check -p` brings a volume in order"))
             }
-            _ => NotWritten::Else(error.to_string()),
+            _ => NotWritten::Else(no_superblock(&*keeping, &shown, &error)),
         })?;
     Ok((volume, keeping))
 }

@@ -112,7 +112,8 @@ impl Draft {
         let end = geometry.blocks << geometry.block_size.log2();
         if end > device.size() {
             return refused(format!(
-                "the volume has {end} bytes, but the device ends after {}",
+                "the volume has {end} bytes, but the device ends after {}: copy it again, or make it as long and have it \
+                 checked (`plat check`)",
                 device.size()
             ));
         }

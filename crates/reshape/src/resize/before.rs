@@ -79,7 +79,8 @@ impl Before {
         let have = device.size() >> geometry.block_size.log2();
         if have < geometry.blocks {
             return refused(format!(
-                "the volume has {} blocks, but the device has room for {have}: its end is cut off",
+                "the volume has {} blocks, but the device has room for {have}: its end is cut off; copy it again, or make it \
+                 as long and have it checked (`plat check`)",
                 geometry.blocks
             ));
         }

@@ -40,7 +40,7 @@ pub struct Info {
 /// Everything that could be found out.
 struct Findings {
     all: facts::Findings,
-    volume: Option<Volume>,
+    volume: Result<Volume, platfs::Error>,
 }
 
 impl Findings {
@@ -54,11 +54,11 @@ impl Findings {
                     Ok(journal) => all.journal = journal,
                     Err(error) => all.problems.push(error.to_string()),
                 }
-                Findings { all, volume: Some(volume) }
+                Findings { all, volume: Ok(volume) }
             }
             Err(error) => {
                 all.problems.push(error.to_string());
-                Findings { all, volume: None }
+                Findings { all, volume: Err(error) }
             }
         }
     }
@@ -82,17 +82,15 @@ impl Info {
         let device = open_device(&self.image)?;
         let raw = platfs::read_superblock(&*device)
             .map_err(|error| Failure::about(&name, no_superblock(&*device, &name, &error)))?;
-        let findings = Findings::of(device, raw);
+        let findings = Findings::of(Arc::clone(&device), raw);
         if self.json {
             self.json(console, &findings)?
         } else {
             self.text(console, &name, &findings)?
         }
-        if findings.volume.is_none() {
-            // Shown as far as it goes; what commands that must open it would say is among the facts.
-            return Err(Failure::about(&name, findings.all.problems.join("; ")));
-        }
-        Ok(())
+        // Shown as far as it goes.
+        let opened = findings.volume.as_ref().map(drop);
+        opened.map_err(|error| Failure::about(&name, no_superblock(&*device, &name, error)))
     }
 
     fn text(&self, console: &mut Console<'_>, name: &str, findings: &Findings) -> Result<(), Failure> {
@@ -106,7 +104,7 @@ impl Info {
             print(console, fact)?;
         }
         match &findings.volume {
-            Some(volume) if self.groups => groups::text(console, volume),
+            Ok(volume) if self.groups => groups::text(console, volume),
             _ => Ok(()),
         }
     }
@@ -125,7 +123,7 @@ impl Info {
         if !mark.is_empty() {
             all.insert("mmp".to_owned(), Value::Object(object(mark)));
         }
-        if let (true, Some(volume)) = (self.groups, &findings.volume) {
+        if let (true, Ok(volume)) = (self.groups, &findings.volume) {
             all.insert("groups".to_owned(), groups::json(volume));
         }
         Ok(json::print(console.out, all)?)

@@ -46,7 +46,9 @@ impl Undelete {
         let mut silence = (Vec::new(), Vec::new());
         let mut quiet = Console::new(&mut silence.0, &mut silence.1);
         let (bare, _) = reading::bare_ground(&self.image, &mut quiet)?;
-        let findings = removed::find(&bare, &now).map_err(|error| Failure::about(&name, error))?;
+        let findings = removed::find(&bare, &now).map_err(|error| {
+            Failure::about(&name, reading::no_superblock(&**bare.device(), &name, &error.into()))
+        })?;
         for problem in &findings.problems {
             console.warn(format!("{name}: {problem}"));
         }
