@@ -9,6 +9,7 @@
 //! one request: what to do, with tickets and last names for places, and open files for what comes or goes in bulk.
 //! Paths never pass: a server resolves no more than one name in a directory.
 
+mod admission;
 pub mod client;
 mod ending;
 mod needs;

@@ -1,8 +1,8 @@
 //! The server's end: it waits for requests, and does each on a thread of its own.
 //!
 //! Trust: any program may connect. It has to belong to a user of the mount, to send a request in time, and to show a
-//! ticket of its own. What it may do then is decided by what the kernel let it do at each place (`needs`), by the mounts
-//! that it sees (`views`), and for each directory and file (`bulk`).
+//! ticket of its own. What it may do then is decided for each place (`admission`), and for each directory and file
+//! (`bulk`).
 
 use std::fs::File;
 use std::io;
@@ -13,31 +13,27 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use fuse::Notifier;
-use ondisk::inode::{FileType, Timestamp};
+use ondisk::inode::Timestamp;
 use ondisk::units::InodeNumber;
 use platfs::device::Device;
 use platfs::rights::Powers;
-use platfs::{MapForm, Pin, Removed, Volume};
+use platfs::{MapForm, Pin, Removed};
 use platfs_image::Packing;
 use platfs_image::source::Section;
-use rustix::fs::{AtFlags, StatxFlags, XattrFlags};
-use rustix::io::Errno;
 
+use super::admission::{Gate, acts, node};
 use super::ending::Ending;
-use super::needs::Needs;
-use super::protocol::{Place, Reply, Request, Verb, flag, proof_name};
+use super::protocol::{Reply, Request, Verb, flag};
 use super::resizing;
 use super::seqpacket::Socket;
 use super::served::Served;
 use super::tickets::{Ticket, Tickets};
 use super::tuning;
-use super::views::{self, Spot};
 use crate::bulk::{
-    Acts, Done, Halt, Job, Name, Watcher, convert, copy, defrag, export, import, put, remove, snapshot,
+    Done, Halt, Job, Name, Watcher, convert, copy, defrag, export, import, put, remove, snapshot,
 };
 use crate::door::output::received;
 use crate::locks::locked;
-use crate::text::Shown;
 use platfs_image::clock;
 
 /// Requests that are worked on at once, and those of one user: nobody keeps others out.
@@ -82,6 +78,11 @@ pub struct Server {
 impl Shared {
     fn open(&self) -> MutexGuard<'_, Vec<Connection>> {
         locked(&self.open)
+    }
+
+    fn gate(&self) -> Gate<'_> {
+        let Shared { served, tickets, notifier, device, .. } = self;
+        Gate { served: &**served, tickets, notifier, device: *device }
     }
 }
 
@@ -227,14 +228,16 @@ fn answer(
         return Err("a request without its directories".into());
     }
     let file = files.split_off(request.places.len()).into_iter().next();
-    must_lie_elsewhere(file.as_ref(), shared.device)?;
+    let gate = shared.gate();
+    gate.must_lie_elsewhere(file.as_ref())?;
     if request.verb == Verb::Export {
         must_be_safe(socket, file.as_ref())?;
     }
-    let tickets = tickets(shared, socket, request, &files)?;
+    let peer = socket.peer().map_err(|error| error.to_string())?;
+    let tickets = gate.tickets(peer, request, &files)?;
     let Some((first, _)) = tickets.first() else { return Err("a request without a place".into()) };
-    let actor = &first.place.actor;
-    if tickets.iter().any(|(ticket, _)| ticket.place.actor != *actor) {
+    let (actor, thread) = (&first.place.actor, first.place.thread);
+    if tickets.iter().any(|(ticket, _)| ticket.place.actor != *actor || ticket.place.thread != thread) {
         return Err("tickets of different programs".into());
     }
     if matches!(request.verb, Verb::Tune | Verb::Resize) {
@@ -262,17 +265,6 @@ fn answer(
         (Err(halt), _) => Reply::Failed(job.done(), halt.to_string()),
         (Ok(_), Err(error)) => Reply::Failed(job.done(), format!("what was done is not stable: {error}")),
     })
-}
-
-/// Refuses a file of this mount: the server would wait for itself, and would never end if it were killed meanwhile.
-/// Programs bring a copy, or a pipe.
-fn must_lie_elsewhere(file: Option<&OwnedFd>, device: u64) -> Result<(), String> {
-    match file.map(known).transpose()? {
-        Some((found, _)) if found == device => {
-            Err("the file lies in the mount that this is about, whose server can't wait for itself".into())
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Refuses an output that somebody else has opened, unless it is a pipe: what the kernel allows and does when a file is
@@ -318,107 +310,6 @@ fn must_keep(keeps: bool) -> Result<(), String> {
         false => {
             Err("only the owner of the mount and programs with CAP_SYS_ADMIN change the volume itself".into())
         }
-    }
-}
-
-/// What the kernel has let a program do at the places of a request, as far as it is needed there.
-fn acts(request: &Request, tickets: &[(Ticket, Pin<'_>)]) -> Acts {
-    tickets.iter().enumerate().fold(Acts::NONE, |acts, (at, (ticket, _))| {
-        let needs = Needs::of(request.verb, at, request.flags);
-        acts.and(ticket.acts.only(needs.all.and(needs.some)))
-    })
-}
-
-/// The tickets that the peer of a request shows, each with its directory held.
-fn tickets<'s>(
-    shared: &'s Shared,
-    socket: &Socket,
-    request: &Request,
-    directories: &[OwnedFd],
-) -> Result<Vec<(Ticket, Pin<'s>)>, String> {
-    let peer = socket.peer().map_err(|error| error.to_string())?;
-    let is_over = request.verb.writes() && !shared.served.is_writable();
-    let volume = shared.served.volume();
-    let redeem = |(at, (place, directory)): (usize, (&Place, &OwnedFd))| {
-        let ticket = shared.tickets.redeem(&place.token);
-        let ticket = ticket.filter(|ticket| peer == 0 || peer == ticket.place.actor.credentials.uid);
-        let ticket = ticket.ok_or("the ticket is not valid: another program's, used, or too old")?;
-        // The kernel need not remember it any more; where it knows nothing, nothing is lost.
-        let _ = shared.notifier.name(node(ticket.place.inode), proof_name(&ticket.proof).as_bytes());
-        let needs = Needs::of(request.verb, at, request.flags);
-        let is_read_only = is_read_only(directory, shared.device, ticket.place.inode)?;
-        let pin = volume.pin(ticket.place.inode).map_err(|error| error.to_string())?;
-        let facts = volume.metadata(ticket.place.inode).map_err(|error| error.to_string())?;
-        let is_same = facts.generation == ticket.place.generation && facts.links > 0;
-        if !is_same || facts.file_type != FileType::Directory {
-            return Err("the directory was removed meanwhile".to_owned());
-        }
-        let refused = |why: String| format!("{}: {why}", Shown(&place.shown));
-        if is_over || is_read_only && needs.writes() {
-            return Err(refused(Errno::ROFS.to_string()));
-        }
-        if !ticket.acts.has_all(needs.all) {
-            return Err(refused("permission denied".into()));
-        }
-        must_be_uncovered(volume, (request, needs), &ticket, (place, directory)).map_err(refused)?;
-        Ok((ticket, pin))
-    };
-    request.places.iter().zip(directories).enumerate().map(redeem).collect()
-}
-
-/// Refuses a place in which, or below which, other mounts lie: there the kernel's own calls come to other files. What is
-/// about all of the volume needs its root directory instead.
-fn must_be_uncovered(
-    volume: &Volume,
-    (request, needs): (&Request, Needs),
-    ticket: &Ticket,
-    (place, directory): (&Place, &OwnedFd),
-) -> Result<(), String> {
-    let inode = ticket.place.inode;
-    if request.verb.is_about_volume(request.flags) {
-        let is_root = inode == InodeNumber::ROOT && place.name.is_none();
-        return if is_root { Ok(()) } else { Err("is not the root directory of the mount".into()) };
-    }
-    let number = views::mount_of(directory).map_err(|error| error.to_string())?;
-    let spot = Spot { directory: inode, name: place.name.as_ref() };
-    let views = ticket.place.views.as_ref().map_err(String::clone)?;
-    let covered = views.covered(volume, (number, needs.removes()), spot)?;
-    let Some(mount) = covered else { return Ok(()) };
-    let error = match request.verb {
-        Verb::Remove | Verb::Put => Errno::BUSY,
-        _ => Errno::XDEV,
-    };
-    Err(format!("another mount lies on {}: {error}", views::shown(mount)))
-}
-
-/// The file system and the number of a file, as the kernel knows them without asking the file's server.
-fn known(file: &OwnedFd) -> Result<(u64, u64), String> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let facts = rustix::fs::statx(file, c"", flags, StatxFlags::INO).map_err(|error| error.to_string())?;
-    Ok((rustix::fs::makedev(facts.stx_dev_major, facts.stx_dev_minor), facts.stx_ino))
-}
-
-/// Whether the view of the mount through which a program has a directory open is for reading only. That it is this
-/// directory is known without asking another server.
-fn is_read_only(directory: &OwnedFd, device: u64, inode: InodeNumber) -> Result<bool, String> {
-    let (found, number) = known(directory)?;
-    // Of a root that nobody has looked at yet, the kernel knows its own number only, which is no directory's of a volume.
-    let is_same = number == u64::from(inode.get()) || number == node(inode);
-    if found != device || !is_same {
-        return Err("the directory is not that of the ticket".into());
-    }
-    refuses_changes(directory).map_err(|error| format!("the directory: {error}"))
-}
-
-/// Whether a view of a mount is for reading only. No server is asked: a thread that waits for its own server keeps it from
-/// ending where it is killed, and waits forever. So this is no `statfs`, but a change that can't be: the kernel looks at
-/// the view, and then finds that the bytes are no access control list (since Linux 6.2; before, the server says so).
-fn refuses_changes(directory: &OwnedFd) -> rustix::io::Result<bool> {
-    let no_list = [0; 4];
-    match rustix::fs::fsetxattr(directory, c"system.posix_acl_access", &no_list, XattrFlags::empty()) {
-        Err(Errno::ROFS) => Ok(true),
-        Err(error @ Errno::BADF) => Err(error),
-        _ => Ok(false),
     }
 }
 
@@ -515,10 +406,6 @@ struct Live<'s> {
     shared: &'s Shared,
     socket: &'s Socket,
     told: Mutex<Instant>,
-}
-
-fn node(number: InodeNumber) -> u64 {
-    if number == InodeNumber::ROOT { fuse::ROOT } else { u64::from(number.get()) }
 }
 
 impl Live<'_> {
