@@ -2,8 +2,8 @@
 //!
 //! A thread exchanges a directory with a link to a victim, to and fro and as fast as it can, with the rights of root:
 //! more than whoever owns a tree can do. Fifty rounds for each verb, eight in a mount; others with `PLATFS_STEPS`:
-//! `PLATFS_STEPS=10000 cargo test -p platfs-cli --test live swapped -- --ignored --nocapture`. Layouts of OCI images are
-//! not among them: what is read there has the digest that its name promises, or is not taken.
+//! `PLATFS_STEPS=10000 cargo test -p platfs-cli --test live swapped -- --ignored --nocapture --test-threads=1`. Layouts of
+//! OCI images are not among them: what is read there has the digest that its name promises, or is not taken.
 
 use std::ffi::OsString;
 use std::fs;
@@ -426,12 +426,21 @@ fn swaps_catch_a_copy_by_paths() {
     assert!(caught, "20,000 rounds, and no link was followed");
 }
 
-#[test]
-#[ignore = "long run: half an hour with PLATFS_STEPS=10000 and TMPDIR in memory"]
-fn swapped_for_long() {
-    into_images(rounds());
-    out_of_images(rounds());
-    outputs(rounds());
-    stores(rounds());
-    mounts(rounds());
+/// Rounds of one kind of verbs, as many as `PLATFS_STEPS` says.
+macro_rules! long {
+    ($($name:ident $rounds:ident),*) => {
+        $(#[test]
+        #[ignore = "long run: minutes with PLATFS_STEPS=10000 and TMPDIR in memory"]
+        fn $name() {
+            $rounds(rounds());
+        })*
+    };
 }
+
+long!(
+    into_images_for_long into_images,
+    out_of_images_for_long out_of_images,
+    outputs_for_long outputs,
+    stores_for_long stores,
+    mounts_for_long mounts
+);
