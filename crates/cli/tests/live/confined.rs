@@ -34,6 +34,17 @@ struct Kind {
     by_file: bool,
 }
 
+/// What a root directory `$J` needs to run programs.
+macro_rules! jail {
+    () => {
+        "mkdir -p $J/host $J/usr $J/plat $J/dev
+        for d in bin sbin lib lib64; do
+            if [ -L /$d ]; then cp -P /$d $J/$d; elif [ -d /$d ]; then mkdir $J/$d; mount --bind /$d $J/$d; fi
+        done
+        mount --bind /usr $J/usr; mount --bind $H $J/host; mount --bind ${PLAT%/*} $J/plat"
+    };
+}
+
 const USER: &str = "setpriv --reuid 1001 --regid 1001 --clear-groups";
 const PLAIN: Kind = Kind {
     name: "",
@@ -47,11 +58,7 @@ const PLAIN: Kind = Kind {
 
 const KINDS: [Kind; 16] = [
     Kind { name: "none", ..PLAIN },
-    Kind {
-        name: "read-only bind",
-        setup: "mount --bind $M $M; mount -o remount,bind,ro $M",
-        ..PLAIN
-    },
+    Kind { name: "read-only bind", setup: "mount --bind $M $M; mount -o remount,bind,ro $M", ..PLAIN },
     Kind {
         name: "hidden by a mount",
         owner: ("1001:1001", "u=rwX,go=rX"),
@@ -75,12 +82,7 @@ const KINDS: [Kind; 16] = [
     },
     Kind {
         name: "chroot",
-        setup: "J=$K; mkdir -p $J/host $J/usr $J/plat $J/dev; echo known > $J/known
-            for d in bin sbin lib lib64; do
-                if [ -L /$d ]; then cp -P /$d $J/$d; elif [ -d /$d ]; then mkdir $J/$d; mount --bind /$d $J/$d; fi
-            done
-            mount --bind /usr $J/usr; mount --bind /dev $J/dev
-            mount --bind $H $J/host; mount --bind ${PLAT%/*} $J/plat",
+        setup: concat!("J=$K; ", jail!(), "; echo known > $J/known; mount --bind /dev $J/dev"),
         launch: "chroot $K env M=/ K=/ H=/host PLAT=/plat/plat TMPDIR=/host",
         administers: false,
         ..PLAIN
@@ -128,11 +130,7 @@ const KINDS: [Kind; 16] = [
         connects: false,
         ..PLAIN
     },
-    Kind {
-        name: "seccomp without removing",
-        launch: "/usr/bin/python3 $H/confine.py remove $H",
-        ..PLAIN
-    },
+    Kind { name: "seccomp without removing", launch: "/usr/bin/python3 $H/confine.py remove $H", ..PLAIN },
 ];
 
 /// Confines itself and becomes another program; 77 where the kernel can't do it.
@@ -377,6 +375,42 @@ fn a_confined_program_may_no_more_through_the_server_than_by_the_kernels_calls()
     }
     succeed(plat(&["umount"]).arg(&stage.mount));
     assert_clean(&stage.image);
+}
+
+/// A program may keep a directory open that lies outside of its root directory. The kernel does not show it the mounts that
+/// lie there, so that nothing is done there.
+#[test]
+fn what_lies_outside_of_the_root_directory_is_left_alone() {
+    let test = "what_lies_outside_of_the_root_directory_is_left_alone";
+    if !have(test) || !tool::have_tools(test, &["unshare", "python3", "mount"]) {
+        return;
+    }
+    let stage = Stage::new(test);
+    let removing = r#"
+import os
+outside = os.open(os.environ['M'] + '/outside', os.O_RDONLY)
+os.chroot(os.environ['M'] + '/jail')
+def remove(directory, name):
+    child = os.fork()
+    if child == 0:
+        os.fchdir(directory)
+        os.execv('/plat/plat', ['plat', 'rm', '-r', name])
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(remove(outside, 'x'), remove(os.open('/in', os.O_RDONLY), 'x'))
+"#;
+    let script = concat!(
+        "set -e; J=$M/jail; ",
+        jail!(),
+        "; mkdir -p $J/in/x $M/outside/x; exec /usr/bin/python3 -c \"$R\""
+    );
+    let mut command = tool::command("unshare");
+    command.args(["-m", "sh", "-c", script]).env("M", &stage.mount).env("H", &stage.host);
+    let done = tool::run(command.env("PLAT", env!("CARGO_BIN_EXE_plat")).env("R", removing));
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(String::from_utf8_lossy(&done.stdout).trim(), "1 0", "{said}");
+    assert!(said.contains("none that the program sees"), "{said}");
+    assert!(stage.mount.join("outside/x").exists() && !stage.mount.join("jail/in/x").exists());
+    succeed(plat(&["umount"]).arg(&stage.mount));
 }
 
 /// Ids of a mount are mapped by the kernel where a file system agrees; this one does not.
