@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use platfs::Key;
@@ -25,6 +25,12 @@ pub struct KeyArgs {
 }
 
 impl KeyArgs {
+    /// The files that may hold them.
+    #[must_use]
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.keys.iter().map(|key| file_of(key)).collect()
+    }
+
     /// The keys. What is said to `warn` concerns files that others may read.
     ///
     /// # Errors
@@ -34,18 +40,29 @@ impl KeyArgs {
     }
 }
 
+/// The file that a key stands in, if it does not stand in its name.
+#[must_use]
+pub fn file_of(named: &OsStr) -> PathBuf {
+    PathBuf::from(parted(named).1)
+}
+
+/// The descriptor before a key, and the rest.
+fn parted(named: &OsStr) -> (Option<Vec<u8>>, &OsStr) {
+    let bytes = named.as_bytes();
+    let descriptor =
+        bytes.get(..DESCRIPTOR).and_then(digits).filter(|_| bytes.get(DESCRIPTOR) == Some(&b':'));
+    match descriptor {
+        Some(_) => (descriptor, OsStr::from_bytes(bytes.get(DESCRIPTOR + 1..).unwrap_or_default())),
+        None => (None, named),
+    }
+}
+
 /// One key, as the command line names it.
 ///
 /// # Errors
 /// As [`KeyArgs::read`].
 pub fn read(named: &OsStr, warn: &mut dyn FnMut(String)) -> Result<Key, Failure> {
-    let bytes = named.as_bytes();
-    let descriptor =
-        bytes.get(..DESCRIPTOR).and_then(digits).filter(|_| bytes.get(DESCRIPTOR) == Some(&b':'));
-    let rest = match descriptor {
-        Some(_) => OsStr::from_bytes(bytes.get(DESCRIPTOR + 1..).unwrap_or_default()),
-        None => named,
-    };
+    let (descriptor, rest) = parted(named);
     let master = match digits(rest.as_bytes()).filter(|_| !Path::new(rest).exists()) {
         Some(master) => master,
         None => of_file(rest, warn)?,

@@ -21,6 +21,7 @@ pub mod owner;
 pub mod progress;
 pub mod reading;
 pub mod reshaping;
+pub mod sandbox;
 pub mod signals;
 pub mod size;
 #[cfg(feature = "store")]
@@ -49,6 +50,11 @@ pub const VERSION: &str = env!("PLATFS_VERSION");
 struct CommandLine {
     #[command(subcommand)]
     command: commands::Command,
+    /// What servers, and commands that only read an image, give up before they look at it: what the kernel has for that
+    /// (auto), nothing (off), or no work without all of it (require).
+    #[arg(long, global = true, value_name = "MODE", default_value = "auto", hide_default_value = true)]
+    #[arg(help_heading = "Safety")]
+    sandbox: sandbox::Mode,
 }
 
 /// Runs one command line, its output on standard output, its complaints on standard error.
@@ -56,13 +62,32 @@ struct CommandLine {
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     mount::daemon::begin(&arguments);
+    #[cfg(feature = "mount")]
+    if let Some(code) = mount::outside::run_if_meant(&arguments) {
+        return code;
+    }
+    sandbox::begin();
+    let mut out = BufWriter::with_capacity(64 << 10, progress::stdout());
+    let code = run_after(arguments, &mut out, &mut progress::stderr(), begin);
+    progress::end();
+    code
+}
+
+/// Enters the cage of a command, and starts the threads that stand beside each. Servers enter theirs themselves, and start
+/// none before.
+fn begin(line: &CommandLine) -> Result<(), Failure> {
+    if line.command.is_server() {
+        return Ok(());
+    }
+    if let Some(plan) = line.command.cage() {
+        sandbox::enter(&plan, line.sandbox).map_err(Failure::Failed)?;
+    } else if line.sandbox == sandbox::Mode::Require {
+        return Err(Failure::Failed(commands::NO_CAGE.to_owned()));
+    }
     // Without the thread that hears them, signals do what they always do.
     let _ = signals::watch();
     progress::begin();
-    let mut out = BufWriter::with_capacity(64 << 10, progress::stdout());
-    let code = run_with(arguments, &mut out, &mut progress::stderr());
-    progress::end();
-    code
+    Ok(())
 }
 
 /// Runs one command line with its output and its complaints going where the caller says.
@@ -72,13 +97,23 @@ pub fn run_with<'a>(
     out: &'a mut (dyn Write + 'a),
     err: &'a mut (dyn Write + 'a),
 ) -> ExitCode {
+    run_after(arguments, out, err, |_| Ok(()))
+}
+
+fn run_after<'a>(
+    arguments: impl IntoIterator<Item = OsString>,
+    out: &'a mut (dyn Write + 'a),
+    err: &'a mut (dyn Write + 'a),
+    begin: impl FnOnce(&CommandLine) -> Result<(), Failure>,
+) -> ExitCode {
     let arguments = check::fsck::by_name(mount::helper::by_name(arguments));
     match CommandLine::try_parse_from(&arguments) {
         Ok(line) => {
             let command = usage::command_of(&arguments);
             progress::named(&command);
             let mut console = Console::new(out, err).of(&command);
-            let done = line.command.run(&mut console).and_then(|()| console.flush());
+            let done = begin(&line).and_then(|()| line.command.run(&mut console, line.sandbox));
+            let done = done.and_then(|()| console.flush());
             let closed =
                 stores::close_all().map_err(|error| Failure::about("closing the volume of the store", error));
             let done = done.and(closed);

@@ -18,6 +18,7 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
@@ -79,6 +80,64 @@ pub fn give_up() {
     known.iter().filter_map(Weak::upgrade).for_each(|store| store.give_up());
 }
 
+/// What is reached for a volume of a store: files that are read, directories in which files are made, and hosts.
+#[derive(Default)]
+pub struct Reached {
+    /// Files, and directories with all below them, that are read.
+    pub reads: Vec<PathBuf>,
+    /// Directories in which files are made.
+    pub writes: Vec<PathBuf>,
+    /// The store is on other hosts.
+    pub network: bool,
+}
+
+/// What is reached for a volume. Directories of this program that it needs are made.
+#[must_use]
+pub fn reached(name: &OsStr) -> Reached {
+    let Ok(address) = address(name) else { return Reached::default() };
+    let place = address.place();
+    let own = place.trim_start().strip_prefix("file://").map(PathBuf::from);
+    let cache = cache_directory(&address);
+    let log = log_directory().filter(|log| log.exists() || is_flushed_locally().unwrap_or(false));
+    for directory in cache.iter().chain(&log) {
+        // Where it can't be made, what needs it says so.
+        let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    }
+    let network = !address.is_local();
+    let reads = if network { of_network() } else { Vec::new() };
+    Reached { reads, writes: own.into_iter().chain(cache).chain(log).collect(), network }
+}
+
+/// What tells names of hosts, whom to believe, and who this is.
+fn of_network() -> Vec<PathBuf> {
+    const SYSTEM: [&str; 9] = [
+        "/etc",
+        "/run/systemd/resolve",
+        "/run/resolvconf",
+        "/usr/share/ca-certificates",
+        "/usr/local/share/ca-certificates",
+        "/usr/lib",
+        "/usr/lib64",
+        "/lib",
+        "/lib64",
+    ];
+    const NAMED: [&str; 9] = [
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "AWS_CA_BUNDLE",
+        "AWS_CONFIG_FILE",
+        "AWS_SHARED_CREDENTIALS_FILE",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "AZURE_FEDERATED_TOKEN_FILE",
+    ];
+    let named = NAMED.iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let own = home.iter().flat_map(|home| [".aws", ".azure", ".config/gcloud"].map(|name| home.join(name)));
+    SYSTEM.iter().map(PathBuf::from).chain(named).chain(own).collect()
+}
+
 /// How long a store that does not answer is waited for.
 fn patience() -> Result<Duration> {
     if let Some(wish) = PATIENCE.get() {
@@ -135,14 +194,17 @@ fn tell(text: &str) {
 }
 
 fn cache(address: &Address) -> Result<Option<Cache>> {
-    let directory = match std::env::var_os("PLAT_CACHE") {
+    let size = size("PLAT_CACHE_SIZE", CACHE_SIZE)?;
+    Ok(cache_directory(address).map(|directory| Cache::new(directory, size)))
+}
+
+fn cache_directory(address: &Address) -> Option<PathBuf> {
+    match std::env::var_os("PLAT_CACHE") {
         Some(set) if set.is_empty() => None,
         Some(set) => Some(PathBuf::from(set)),
         None if address.is_local() => None,
         None => own_directory("XDG_CACHE_HOME", ".cache"),
-    };
-    let size = size("PLAT_CACHE_SIZE", CACHE_SIZE)?;
-    Ok(directory.map(|directory| Cache::new(directory, size)))
+    }
 }
 
 /// The directory of this program in one of the user's: that of a variable, or else below the home.
@@ -183,16 +245,20 @@ fn is_flushed_locally() -> Result<bool> {
 
 /// The log of a volume on this host, if there is a place for it.
 fn local_log(address: &Address) -> Result<Option<LocalLog>> {
+    let name = platfs_store::id_of(&format!("{}#{}", address.place(), address.volume()?));
+    let name = platfs_store::format::hex(&name);
+    let most = size("PLAT_STORE_LOG_SIZE", LOG_SIZE)?;
+    Ok(log_directory().map(|directory| LocalLog::new(directory.join(name), most)))
+}
+
+/// The directory of all local logs.
+fn log_directory() -> Option<PathBuf> {
     let directory = match std::env::var_os("PLAT_STORE_LOG") {
         Some(set) if !set.is_empty() => Some(PathBuf::from(set)),
         _ => own_directory("XDG_STATE_HOME", ".local/state"),
     };
-    let name = platfs_store::id_of(&format!("{}#{}", address.place(), address.volume()?));
-    let name = platfs_store::format::hex(&name);
-    let most = size("PLAT_STORE_LOG_SIZE", LOG_SIZE)?;
     // It is used after a mount has left its working directory.
-    let directory = directory.and_then(|directory| std::path::absolute(directory).ok());
-    Ok(directory.map(|directory| LocalLog::new(directory.join(name), most)))
+    directory.and_then(|directory| std::path::absolute(directory).ok())
 }
 
 /// Opens a volume for reading, as it is now.

@@ -4,6 +4,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use platfs::device::Device;
@@ -20,6 +21,23 @@ pub struct Error;
 #[must_use]
 pub fn is_meant(name: &OsStr) -> bool {
     SCHEMES.iter().any(|scheme| name.as_bytes().starts_with(scheme))
+}
+
+/// What is reached for a volume of a store: nothing.
+#[derive(Default)]
+pub struct Reached {
+    /// Files that are read.
+    pub reads: Vec<PathBuf>,
+    /// Directories in which files are made.
+    pub writes: Vec<PathBuf>,
+    /// The store is on other hosts.
+    pub network: bool,
+}
+
+/// Nothing is reached.
+#[must_use]
+pub fn reached(_: &OsStr) -> Reached {
+    Reached::default()
 }
 
 /// Refuses.

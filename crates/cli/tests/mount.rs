@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "mount/cage.rs"]
+mod cage;
 mod holders;
 mod support;
 

@@ -92,8 +92,37 @@ pub fn mount_point(directory: &Path) -> io::Result<PathBuf> {
     }
 }
 
+/// Who changes the tree of mounts for a session. A process that may not do so itself has another do it.
+pub trait Mounter: Send + Sync {
+    /// Mounts on a directory, and returns the connection to the kernel.
+    ///
+    /// # Errors
+    /// What the kernel or fusermount3 said.
+    fn mount(&self, directory: &Path, options: &Options) -> io::Result<OwnedFd>;
+
+    /// As [`unmount`].
+    ///
+    /// # Errors
+    /// It is in use, or not ours to unmount.
+    fn unmount(&self, directory: &Path, lazy: bool) -> io::Result<()>;
+}
+
+/// This process does it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Here;
+
+impl Mounter for Here {
+    fn mount(&self, directory: &Path, options: &Options) -> io::Result<OwnedFd> {
+        mount(directory, options)
+    }
+
+    fn unmount(&self, directory: &Path, lazy: bool) -> io::Result<()> {
+        unmount(directory, lazy)
+    }
+}
+
 /// Mounts on a directory and returns the connection to the kernel.
-pub(crate) fn mount(directory: &Path, options: &Options) -> io::Result<OwnedFd> {
+fn mount(directory: &Path, options: &Options) -> io::Result<OwnedFd> {
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let device = device.map_err(|error| {
         let hint =

@@ -24,7 +24,7 @@ mod session;
 mod wire;
 
 pub use ask::{ask, exchange};
-pub use attach::{GiveWay, Options, Transport, mount_point, unmount};
+pub use attach::{GiveWay, Here, Mounter, Options, Transport, mount_point, unmount};
 pub use notify::Notifier;
 pub use rustix::io::Errno;
 pub use seats::{Scheduled, Scheduling};

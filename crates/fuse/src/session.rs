@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::attach::{self, Options, Transport};
+use crate::attach::{Here, Mounter, Options, Transport};
 use crate::notify::Notifier;
 use crate::seats::Scheduling;
 use crate::service::Service;
@@ -17,15 +17,29 @@ pub struct Session {
     /// Until it is waited for.
     serving: Option<Serving>,
     notifier: Arc<Notifier>,
+    mounter: Arc<dyn Mounter>,
 }
 
 impl Session {
-    /// Mounts on a directory, given as [`attach::mount_point`] finds it, and begins to serve.
+    /// Mounts on a directory, given as [`crate::mount_point`] finds it, and begins to serve.
     ///
     /// # Errors
     /// What the kernel or fusermount3 said. Then nothing is mounted.
     pub fn start(service: Arc<dyn Service>, directory: &Path, options: &Options) -> io::Result<Self> {
-        let connection = attach::mount(directory, options)?;
+        Self::start_by(Arc::new(Here), service, directory, options)
+    }
+
+    /// As [`Session::start`], where somebody else mounts.
+    ///
+    /// # Errors
+    /// As [`Session::start`].
+    pub fn start_by(
+        mounter: Arc<dyn Mounter>,
+        service: Arc<dyn Service>,
+        directory: &Path,
+        options: &Options,
+    ) -> io::Result<Self> {
+        let connection = mounter.mount(directory, options)?;
         let copy = connection.try_clone();
         let serving = copy.and_then(|copy| {
             let serving = match options.transport {
@@ -36,12 +50,13 @@ impl Session {
         });
         match serving {
             Ok((serving, notifier)) => {
-                Ok(Session { directory: directory.to_owned(), serving: Some(serving), notifier })
+                let serving = Some(serving);
+                Ok(Session { directory: directory.to_owned(), serving, notifier, mounter })
             }
             Err(error) => {
                 // That it can't be served is the news; if it can't be unmounted either, the end of
                 // this process leaves it dead.
-                let _ = attach::unmount(directory, true);
+                let _ = mounter.unmount(directory, true);
                 Err(error)
             }
         }
@@ -90,7 +105,7 @@ impl Drop for Session {
     /// A session that nobody waits for did not come about: it leaves no mount behind that would be dead.
     fn drop(&mut self) {
         if self.serving.is_some() {
-            let _ = attach::unmount(&self.directory, true);
+            let _ = self.mounter.unmount(&self.directory, true);
         }
     }
 }

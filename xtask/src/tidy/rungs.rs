@@ -215,7 +215,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             stores stores_left_out
             signals
             progress
-            console marks memory nbd owner size text
+            console marks memory nbd owner sandbox size text
             locks
         ",
         knots: &[],

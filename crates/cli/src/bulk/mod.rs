@@ -30,6 +30,7 @@ use platfs::{Error, Inherited, Metadata, Pin, Removed, Times, Volume, Wanted};
 pub use self::acts::{Act, Acts};
 pub use self::name::Name;
 use crate::locks::locked;
+use crate::sandbox;
 use crate::text::Shown;
 
 /// What has been done so far.
@@ -76,8 +77,7 @@ impl Actor {
 /// Tells if this server is a user's, and has no more rights than that user: who could do without it what it does.
 #[must_use]
 pub fn is_owner_of_server(user: u32) -> bool {
-    let own = rustix::thread::capabilities(None).map_or(0, |sets| sets.effective.bits());
-    user == rustix::process::geteuid().as_raw() && !Powers::from_bits(own).contains(Powers::SYS_ADMIN)
+    user == rustix::process::geteuid().as_raw() && !sandbox::powers_before().contains(Powers::SYS_ADMIN)
 }
 
 /// Which extended attributes there are to be seen.

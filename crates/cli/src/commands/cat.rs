@@ -5,9 +5,11 @@ use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
 
+use super::cage;
 use crate::console::{Console, Failure};
 use crate::keys::KeyArgs;
 use crate::reading::OpenImage;
+use crate::sandbox::Plan;
 
 /// Bytes read at once: large enough that the device is never waited for twice for one run.
 const CHUNK: usize = 1 << 20;
@@ -25,6 +27,10 @@ pub struct Cat {
 }
 
 impl Cat {
+    pub(super) fn cage(&self) -> Option<Plan> {
+        cage::reading(&[&self.image], &self.keys.files(), None)
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let image = OpenImage::open_with(&self.image, &self.keys, console)?;
         let mut buffer = vec![0; CHUNK];

@@ -15,6 +15,7 @@ use platfs::check::{Decision, Issue, Options};
 use platfs::device::Device;
 use platfs_host::Place;
 
+use super::cage;
 use super::{json, live};
 use crate::check::ask::{Answer, Questions, about_plan};
 use crate::check::examine::{Made, examine};
@@ -29,6 +30,7 @@ use crate::door::output::filled;
 use crate::door::{self, Shared};
 use crate::image;
 use crate::progress;
+use crate::sandbox::Plan;
 use crate::text::Shown;
 use platfs_image::clock::now;
 
@@ -129,6 +131,13 @@ struct Held {
 }
 
 impl Check {
+    /// Where nothing can be written: neither a repair nor a way back.
+    pub(super) fn cage(&self) -> Option<Plan> {
+        let only_reads = self.look && self.undo_from.is_none() && self.progress.is_none();
+        let image = self.image.as_ref().filter(|_| only_reads)?;
+        cage::reading(&[image], &[], None)
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let code = match self.work(console) {
             Ok(code) => code,

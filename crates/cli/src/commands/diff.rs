@@ -13,12 +13,14 @@ use platfs_image::export::{Aspect, Change, Losses, Nowhere};
 use platfs_image::{ExportError, Exporter, Packing};
 use serde_json::{Map, Value};
 
+use super::cage;
 use super::export::failure;
 use super::json;
 use crate::console::{Console, Failure};
 use crate::door::output::Output;
 use crate::locks::locked;
 use crate::reading::{OpenImage, open_device};
+use crate::sandbox::Plan;
 use crate::size::human;
 use crate::text::{Shown, put_bytes};
 
@@ -56,6 +58,10 @@ fn failed(older: &OpenImage, newer: &OpenImage, out: Option<&Path>, error: Expor
 }
 
 impl Diff {
+    pub(super) fn cage(&self) -> Option<Plan> {
+        cage::reading(&[&self.older, &self.newer], &[], self.output.as_deref())
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         if self.blocks {
             return self.by_blocks(console);

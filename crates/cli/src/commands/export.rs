@@ -15,6 +15,7 @@ use platfs_image::archive::WriteError;
 use platfs_image::export::{Losses, Unread};
 use platfs_image::{ExportError, Exporter, Packing};
 
+use super::cage;
 use super::keeping_going::{KeepGoingArgs, Lacking};
 use super::live;
 use crate::bulk::Done;
@@ -25,6 +26,7 @@ use crate::door::output::Output;
 use crate::image;
 use crate::keys::KeyArgs;
 use crate::reading::OpenImage;
+use crate::sandbox::Plan;
 use crate::text::Shown;
 
 /// Arguments of `plat export`.
@@ -108,6 +110,11 @@ impl Form {
 }
 
 impl Export {
+    pub(super) fn cage(&self) -> Option<Plan> {
+        let out = (Form::by_ending(&self.out) != Form::Stdout).then_some(&*self.out);
+        cage::reading(&[&self.image], &self.keys.files(), out)
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let form = Form::of(&self.out)?;
         if form != Form::Stdout {

@@ -10,10 +10,12 @@ use ondisk::inode::FileType;
 use platfs::Pieces;
 use serde_json::{Map, Value};
 
+use super::cage;
 use super::json;
 use super::pieces::{Files, Listener};
 use crate::console::{Console, Failure};
 use crate::reading::{OpenImage, absolute, paths_or_root};
+use crate::sandbox::Plan;
 use crate::text::{Shown, put_bytes};
 
 /// Arguments of `plat frag`.
@@ -35,6 +37,10 @@ pub struct Frag {
 }
 
 impl Frag {
+    pub(super) fn cage(&self) -> Option<Plan> {
+        cage::reading(&[&self.image], &[], None)
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let image = OpenImage::open(&self.image, console)?;
         let mut totals =

@@ -7,10 +7,12 @@ use std::ffi::OsString;
 use clap::Args;
 use serde_json::{Map, Value};
 
+use super::cage;
 use super::json as output;
 use crate::console::{Console, Failure};
 use crate::free_runs::{Figures, figures, percent};
 use crate::reading::OpenImage;
+use crate::sandbox::Plan;
 
 /// Arguments of `plat freefrag`.
 #[derive(Args, Debug)]
@@ -30,6 +32,10 @@ fn range(low: u64, high: u64) -> String {
 }
 
 impl FreeFrag {
+    pub(super) fn cage(&self) -> Option<Plan> {
+        cage::reading(&[&self.image], &[], None)
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let image = OpenImage::open(&self.image, console)?;
         let figures = figures(&image.volume, |_, _| {}).map_err(|error| image.whole(&error))?;

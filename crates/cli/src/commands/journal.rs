@@ -10,10 +10,12 @@ use platfs_forensics::Ground;
 use platfs_forensics::log::{Copy, FastCommits, Journal as Log, Record, State, Transaction, What};
 use serde_json::{Map, Value, json};
 
+use super::cage;
 use super::json as output;
 use super::parts::Named;
 use crate::console::{Console, Failure};
 use crate::reading;
+use crate::sandbox::Plan;
 use crate::text::{self, Shown, put_bytes};
 
 /// Arguments of `plat journal`.
@@ -47,6 +49,10 @@ struct Shows<'a> {
 }
 
 impl Journal {
+    pub(super) fn cage(&self) -> Option<Plan> {
+        cage::reading(&[&self.image], &[], None)
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let (ground, name) = reading::bare_ground(&self.image, console)?;
         let failed = |error: platfs_forensics::Error| {

@@ -9,11 +9,13 @@ use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::{DirEntry, Walk};
 
+use super::cage;
 use super::facts;
 use super::json::Array;
 use crate::console::{Console, Failure};
 use crate::keys::KeyArgs;
 use crate::reading::{OpenImage, absolute, joined, paths_or_root};
+use crate::sandbox::Plan;
 use crate::text::{Shown, put_bytes};
 
 /// Arguments of `plat ls`.
@@ -57,6 +59,10 @@ pub struct Ls {
 impl Ls {
     fn is_hidden(&self, entry: &DirEntry) -> bool {
         !self.all && entry.name.starts_with(b".")
+    }
+
+    pub(super) fn cage(&self) -> Option<Plan> {
+        cage::reading(&[&self.image], &self.keys.files(), None)
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {

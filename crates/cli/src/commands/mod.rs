@@ -1,6 +1,7 @@
 //! The commands, one module each: arguments and output. What they do is the library's.
 
 mod build;
+mod cage;
 mod cat;
 mod check;
 mod chmod;
@@ -60,9 +61,11 @@ mod umount;
 mod undelete;
 mod xattr;
 
+pub use cage::NO_CAGE;
 use clap::Subcommand;
 
 use crate::console::{Console, Failure};
+use crate::sandbox::{Mode, Plan};
 
 /// A command with its arguments.
 #[derive(Subcommand, Debug)]
@@ -174,7 +177,7 @@ impl Command {
     ///
     /// # Errors
     /// What kept it from being done; complaints about parts of the work went to the console.
-    pub fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+    pub fn run(&self, console: &mut Console<'_>, sandbox: Mode) -> Result<(), Failure> {
         match self {
             Command::Build(command) => command.run(console),
             Command::Mkfs(command) => command.run(console),
@@ -213,7 +216,7 @@ impl Command {
             Command::Trim(command) => command.run(console),
             Command::Image(command) => command.run(console),
             Command::Snapshot(command) => command.run(console),
-            Command::Serve(command) => command.run(console),
+            Command::Serve(command) => command.run(console, sandbox),
             #[cfg(feature = "store")]
             Command::Push(command) => command.run(console),
             #[cfg(feature = "store")]
@@ -221,13 +224,44 @@ impl Command {
             #[cfg(feature = "store")]
             Command::Store(command) => command.run(console),
             #[cfg(feature = "mount")]
-            Command::Mount(command) => command.run(console),
+            Command::Mount(command) => command.run(console, sandbox),
             Command::Stats(command) => command.run(console),
             Command::Sync(command) => command.run(console),
             Command::Umount(command) => command.run(console),
             Command::Completions(command) => command.run(console),
             Command::Man(command) => command.run(console),
             Command::Help(command) => command.run(console),
+        }
+    }
+
+    /// Tells if it enters a cage by itself, since it has to open things before.
+    #[must_use]
+    pub fn is_server(&self) -> bool {
+        match self {
+            #[cfg(feature = "mount")]
+            Command::Mount(_) => true,
+            Command::Serve(_) => true,
+            _ => false,
+        }
+    }
+
+    /// What the command keeps, where it only reads a stranger's image.
+    #[must_use]
+    pub fn cage(&self) -> Option<Plan> {
+        match self {
+            Command::Ls(command) => command.cage(),
+            Command::Tree(command) => command.cage(),
+            Command::Stat(command) => command.cage(),
+            Command::Cat(command) => command.cage(),
+            Command::Info(command) => command.cage(),
+            Command::Check(command) => command.cage(),
+            Command::Diff(command) => command.cage(),
+            Command::Frag(command) => command.cage(),
+            Command::Freefrag(command) => command.cage(),
+            Command::Map(command) => command.cage(),
+            Command::Journal(command) => command.cage(),
+            Command::Export(command) => command.cage(),
+            _ => None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `plat mount`: a volume as a directory, served by a process in the background.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,12 +9,15 @@ use std::time::Duration;
 use std::{fs, io};
 
 use clap::Args;
-use fuse::{Service, Session};
+use fuse::{Mounter, Service, Session};
 use platfs::Volume;
+use rustix::thread::CapabilitySet;
 
+use super::cage;
 use crate::console::{Console, Failure};
-use crate::control::{Served, Server};
+use crate::control::{Served, Server, Waiting};
 use crate::image;
+use crate::keys;
 use crate::marks;
 use crate::memory;
 use crate::mount::daemon;
@@ -21,13 +25,15 @@ use crate::mount::keeper::Keeper;
 use crate::mount::log::{Detail, Log};
 use crate::mount::opening::{self, Opened};
 use crate::mount::options::{MountOptions, transport_name};
-use crate::mount::prefetch::Prefetch;
+use crate::mount::outside::Outside;
+use crate::mount::prefetch::{Prefetch, Wanted};
 use crate::mount::remount;
 use crate::mount::trace::Traced;
 use crate::mount::tree::{Guard, Terms, Tree, is_roomy};
 use crate::mount::tuning::{self, Limits};
 use crate::progress;
 use crate::reading::{OpenImage, explained};
+use crate::sandbox::{self, Group, Mode, Plan};
 use crate::signals::StopSignals;
 use crate::stores;
 use crate::text::Shown;
@@ -75,7 +81,7 @@ pub struct Mount {
 }
 
 impl Mount {
-    pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+    pub(super) fn run(&self, console: &mut Console<'_>, sandbox: Mode) -> Result<(), Failure> {
         // It lasts as long as it is wanted.
         progress::end();
         let first = self.trace.is_some().then_some("nowriteback_cache");
@@ -95,11 +101,12 @@ impl Mount {
         memory::room_to_serve()
             .map_err(|why| Failure::about(Shown(self.directory.as_os_str().as_bytes()), why))?;
         if !self.foreground && !self.background {
-            return self.launch(&directory);
+            return self.launch(&directory, sandbox);
         }
         let name = image::shown(&self.image).to_string();
-        let opened = opening::open(&self.image, &options)?;
         let log = Arc::new(self.open_log()?);
+        let begun = self.begin(&options, &directory, options.sandbox.unwrap_or(sandbox))?;
+        let opened = opening::open(&self.image, &options)?;
         let complaints = Arc::clone(&log);
         marks::report_to(move |why| complaints.complain(why));
         for warning in &opened.warnings {
@@ -108,7 +115,51 @@ impl Mount {
                 log.complain(format!("{name}: {warning}"));
             }
         }
-        self.serve(console, (opened, log), &options, &directory)
+        self.serve(console, (opened, log, begun), &options, &directory)
+    }
+
+    /// Opens what the cage of the server would forbid, and enters it.
+    fn begin(&self, options: &MountOptions, directory: &Path, mode: Mode) -> Result<Begun, Failure> {
+        let failed = |error: io::Error| {
+            Failure::about(Shown(directory.as_os_str().as_bytes()), memory::lacking(&error))
+        };
+        let about = |path: &Path, error: io::Error| Failure::about(Shown(path.as_os_str().as_bytes()), error);
+        let trace = self.trace.as_deref().map(|path| Traced::file(path).map_err(|error| about(path, error)));
+        let wanted =
+            self.prefetch.as_deref().map(|path| Prefetch::wanted(path).map_err(|error| about(path, error)));
+        let (trace, wanted) = (trace.transpose()?, wanted.transpose()?);
+        let (waiting, group) = (Waiting::begin().map_err(failed)?, tuning::group());
+        let mut mounter: Arc<dyn Mounter> = Arc::new(fuse::Here);
+        let mut outside = None;
+        if let Some(is_local) = options.flush_locally {
+            stores::flush_locally(is_local);
+        }
+        if mode != Mode::Off {
+            let how = self.connection(options, false, false);
+            match Outside::start(directory, &how) {
+                Ok(started) => {
+                    mounter = Arc::clone(&started) as Arc<dyn Mounter>;
+                    outside = Some(started);
+                    sandbox::enter(&self.cage(options), mode).map_err(Failure::Failed)?;
+                }
+                Err(error) if mode == Mode::Require => return Err(failed(error)),
+                // Without `/proc`, say: then there is no cage either.
+                Err(_) => {}
+            }
+        }
+        Ok(Begun { trace, wanted, waiting, group, mounter, outside })
+    }
+
+    /// What the server keeps: the image, what the kernel shows of callers and of the mount, and where it has to do with
+    /// the scheduler and the limits of memory.
+    fn cage(&self, options: &MountOptions) -> Plan {
+        let is_read = options.read_only || !options.keys.is_empty();
+        let mut plan = cage::with_image(cage::system(), &self.image, !is_read);
+        plan.reads.extend(options.keys.iter().map(|key| keys::file_of(OsStr::new(key))));
+        plan.writes.extend(["/dev/null", tuning::KNOBS].map(PathBuf::from));
+        plan.calls.extend([Group::Image, Group::Answer, Group::Fuse]);
+        plan.keeps |= CapabilitySet::SYS_NICE | CapabilitySet::IPC_LOCK | CapabilitySet::SYS_RESOURCE;
+        plan
     }
 
     fn remount(&self, console: &mut Console<'_>, directory: &Path) -> Result<(), Failure> {
@@ -121,11 +172,14 @@ impl Mount {
     }
 
     /// Mounts in another process that stays.
-    fn launch(&self, directory: &Path) -> Result<(), Failure> {
+    fn launch(&self, directory: &Path, sandbox: Mode) -> Result<(), Failure> {
         let absolute =
             |path: &OsStr| -> io::Result<OsString> { Ok(std::path::absolute(path)?.into_os_string()) };
         let io = |error: io::Error| Failure::Failed(error.to_string());
         let mut arguments: Vec<OsString> = vec!["mount".into(), daemon::BACKGROUND.into()];
+        if sandbox != Mode::default() {
+            arguments.extend(["--sandbox".into(), sandbox.name().into()]);
+        }
         for options in &self.options {
             arguments.extend(["-o".into(), options.into()]);
         }
@@ -175,7 +229,7 @@ impl Mount {
     fn serve(
         &self,
         console: &mut Console<'_>,
-        (opened, log): (Opened, Arc<Log>),
+        (opened, log, begun): (Opened, Arc<Log>, Begun),
         options: &MountOptions,
         directory: &Path,
     ) -> Result<(), Failure> {
@@ -186,19 +240,23 @@ impl Mount {
         let terms = terms(options, writable, &volume);
         let guard = Guard::as_asked(options.asked_permissions(), options.allow_other, writable);
         let guard = guard.map_err(|why| failed(&why))?;
-        let how = self.connection(options, &terms, guard.is_some() || options.fake_root, fraction(&volume));
-        let prefetch = self.prefetched(&volume)?;
+        let own_permissions = guard.is_some() || options.fake_root;
+        let how = self.connection(options, terms.writable, own_permissions);
+        let how = fuse::Options { writeback: terms.writeback, time_unit: fraction(&volume), ..how };
+        let Begun { trace, wanted, waiting, group, mounter, outside } = begun;
+        let prefetch = wanted.map(|wanted| Prefetch::start(&volume, wanted));
         let tree =
             Tree::new(volume, log, terms).map_err(|error| Failure::about(&whole, explained(&error)))?;
         let tree = Arc::new(tree.guarded(guard));
         tree.on(keeping);
-        let traced = self.traced(&tree)?;
+        let traced = trace.map(|file| Traced::new(Arc::clone(&tree) as Arc<dyn Service>, file).map(Arc::new));
+        let traced = traced.transpose().map_err(|error| failed(&memory::lacking(&error)))?;
         let service = traced.clone().map_or(Arc::clone(&tree) as Arc<dyn Service>, |traced| traced);
         tuning::come_first();
         let below = tuning::device_of(directory).ok();
-        let session =
-            Session::start(service, directory, &how).map_err(|error| failed(&memory::lacking(&error)))?;
-        let channel = channel(&tree, &session, options.allow_other)
+        let session = Session::start_by(Arc::clone(&mounter), service, directory, &how)
+            .map_err(|error| failed(&memory::lacking(&error)))?;
+        let channel = channel(&tree, &session, options.allow_other, waiting)
             .map_err(|error| failed(&memory::lacking(&error)))?;
         tree.served_by(transport_name(session.transport()), session.scheduling(), session.catch_up());
         if let Some(advice) = tuning::advice(options.transport, session.transport()) {
@@ -213,11 +271,11 @@ impl Mount {
         tree.look_at_room();
         if self.background {
             daemon::detach().map_err(|error| failed(&memory::lacking(&error)))?;
-            tuning::group_comes_first();
+            group.map(tuning::group_comes_first).unwrap_or_default();
         }
         let told = Arc::clone(tree.log());
         stores::tell_to(Box::new(move |text| told.say(Detail::Complaints, text)));
-        unmount_on(stop, Arc::clone(tree.log()), directory.to_owned())
+        unmount_on(stop, Arc::clone(tree.log()), directory.to_owned(), mounter)
             .map_err(|error| failed(&memory::lacking(&error)))?;
         let done = session.wait();
         let ending = channel.ending();
@@ -226,32 +284,29 @@ impl Mount {
         self.end_trace(traced, &tree);
         let closed = close(&tree, &whole);
         drop(shared);
+        if let Some(outside) = outside {
+            outside.end();
+        }
         ending.finish(closed.as_ref().map(drop).map_err(ToString::to_string));
         closed.map_err(|why| Failure::about(&whole, why))?;
         done.map_err(|error| failed(&memory::lacking(&error)))
     }
 
     /// How the kernel is spoken with.
-    fn connection(
-        &self,
-        options: &MountOptions,
-        terms: &Terms,
-        own_permissions: bool,
-        time_unit: u32,
-    ) -> fuse::Options {
+    fn connection(&self, options: &MountOptions, writable: bool, own_permissions: bool) -> fuse::Options {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         fuse::Options {
             source: options.source.clone().unwrap_or_else(|| self.source()),
             subtype: "plat".into(),
-            read_only: !terms.writable,
+            read_only: !writable,
             allow_other: options.allow_other,
             suid: options.suid,
             dev: options.dev,
             exec: options.exec,
             acl: options.acl,
             own_permissions,
-            writeback: terms.writeback,
-            time_unit,
+            writeback: false,
+            time_unit: 1,
             transport: options.transport,
             give_way: options.give_way,
             threads: self.threads.map_or(processors.clamp(*THREADS.start(), *THREADS.end()), usize::from),
@@ -280,21 +335,6 @@ impl Mount {
         }
     }
 
-    /// What reads ahead as a trace says, if that is asked for.
-    fn prefetched(&self, volume: &Volume) -> Result<Option<Prefetch>, Failure> {
-        let Some(path) = &self.prefetch else { return Ok(None) };
-        let begun = Prefetch::start(volume, path);
-        begun.map(Some).map_err(|error| Failure::about(Shown(path.as_os_str().as_bytes()), error))
-    }
-
-    /// What writes down the calls, if that is asked for.
-    fn traced(&self, tree: &Arc<Tree>) -> Result<Option<Arc<Traced>>, Failure> {
-        let Some(path) = &self.trace else { return Ok(None) };
-        let traced = Traced::new(Arc::clone(tree) as Arc<dyn Service>, path)
-            .map_err(|error| Failure::about(Shown(path.as_os_str().as_bytes()), error))?;
-        Ok(Some(Arc::new(traced)))
-    }
-
     /// The image as the table of mounts shows it.
     fn source(&self) -> String {
         let spec = image::parse(&self.image);
@@ -306,6 +346,17 @@ impl Mount {
         }
         String::from_utf8_lossy(&name).into_owned()
     }
+}
+
+/// What was opened before the cage.
+struct Begun {
+    trace: Option<File>,
+    wanted: Option<Vec<Wanted>>,
+    waiting: Waiting,
+    group: Option<File>,
+    /// Who mounts and unmounts: it goes with `outside`, if there is one.
+    mounter: Arc<dyn Mounter>,
+    outside: Option<Arc<Outside>>,
 }
 
 /// The nanoseconds that inodes can tell apart: small ones have room for seconds only.
@@ -348,23 +399,28 @@ fn close(tree: &Tree, whole: &str) -> Result<(), String> {
 }
 
 /// Waits for commands that work on the mount.
-fn channel(tree: &Arc<Tree>, session: &Session, for_all: bool) -> io::Result<Server> {
+fn channel(tree: &Arc<Tree>, session: &Session, for_all: bool, waiting: Waiting) -> io::Result<Server> {
     let device = tuning::device_of(session.directory())?;
     let served = Arc::clone(tree) as Arc<dyn Served>;
-    Server::start(served, tree.tickets(), session.notifier(), (device, for_all))
+    Server::start(served, tree.tickets(), session.notifier(), (device, for_all), waiting)
 }
 
 /// Unmounts on the first signal, lazily where files are open; ends the process on the second.
-fn unmount_on(stop: StopSignals, log: Arc<Log>, directory: PathBuf) -> io::Result<()> {
+fn unmount_on(
+    stop: StopSignals,
+    log: Arc<Log>,
+    directory: PathBuf,
+    mounter: Arc<dyn Mounter>,
+) -> io::Result<()> {
     let watch = move || {
         let Ok(signal) = stop.wait() else { return };
         log.say(Detail::Lifecycle, format!("{signal}: unmounting {}", directory.display()));
-        if let Err(error) = fuse::unmount(&directory, false) {
+        if let Err(error) = mounter.unmount(&directory, false) {
             log.say(
                 Detail::Lifecycle,
                 format!("{}: {error}: gone when its last file is closed", directory.display()),
             );
-            if let Err(error) = fuse::unmount(&directory, true) {
+            if let Err(error) = mounter.unmount(&directory, true) {
                 log.complain(format!("{}: {error}", directory.display()));
             }
         }

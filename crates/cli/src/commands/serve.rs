@@ -8,12 +8,14 @@ use std::sync::Arc;
 use clap::Args;
 use platfs_host::{Id, Place};
 
+use super::cage;
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
 use crate::nbd::{Export, Server};
 use crate::progress;
 use crate::reading::open_device;
+use crate::sandbox::{self, Group, Mode, Plan};
 use crate::signals::StopSignals;
 use crate::text::Shown;
 
@@ -31,12 +33,21 @@ pub struct Serve {
 }
 
 impl Serve {
-    pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+    fn cage(&self) -> Plan {
+        let plan = cage::with_image(cage::system(), &self.image, !self.read_only);
+        let calls = [plan.calls, vec![Group::Answer, Group::Remove]].concat();
+        Plan { removes: vec![cage::above(&self.nbd)], calls, ..plan }
+    }
+
+    pub(super) fn run(&self, console: &mut Console<'_>, sandbox: Mode) -> Result<(), Failure> {
         // It lasts as long as it is wanted.
         progress::end();
         let name = image::shown(&self.image).to_string();
         let socket = || Shown(self.nbd.as_os_str().as_encoded_bytes());
         let failed = |error: std::io::Error| Failure::about(socket(), error);
+        let listener = UnixListener::bind(&self.nbd).map_err(failed)?;
+        let placed = Placed::at(&self.nbd).map_err(failed)?;
+        sandbox::enter(&self.cage(), sandbox).map_err(Failure::Failed)?;
         let shared = match self.read_only {
             true => Some(door::share(&self.image).map_err(|error| Failure::about(&name, error))?),
             false => None,
@@ -46,8 +57,6 @@ impl Serve {
             false => door::open_bytes(&self.image).map_err(|error| Failure::about(&name, error))?,
         };
         let stop = StopSignals::hold().map_err(failed)?;
-        let listener = UnixListener::bind(&self.nbd).map_err(failed)?;
-        let placed = Placed::at(&self.nbd).map_err(failed)?;
         writeln!(console.out, "{name} served on {}", socket())?;
         console.out.flush()?;
         let export = Export::new(Arc::clone(&device), !self.read_only);

@@ -13,12 +13,14 @@ use platfs::{Error, Metadata};
 use platfs_forensics::Ground;
 use serde_json::{Map, Value};
 
+use super::cage;
 use super::facts;
 use super::json::Array;
 use super::runs::{self, Runs};
 use crate::console::{Console, Failure};
 use crate::keys::KeyArgs;
 use crate::reading::{self, OpenImage};
+use crate::sandbox::Plan;
 use crate::text::{self, Shown, put_bytes};
 use record::{Parts, Record};
 
@@ -56,6 +58,10 @@ fn by_number(path: &[u8]) -> Option<InodeNumber> {
 }
 
 impl Stat {
+    pub(super) fn cage(&self) -> Option<Plan> {
+        cage::reading(&[&self.image], &self.keys.files(), None)
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let image = OpenImage::open_with(&self.image, &self.keys, console)?;
         let parts = Parts { blocks: self.blocks, raw: self.raw, index: self.index };

@@ -42,7 +42,9 @@ fn show(out: &mut dyn Write, statistics: &Map<String, Value>) -> std::io::Result
     if let Some(transport) = statistics.get("transport").and_then(Value::as_str) {
         writeln!(out, "transport {transport}")?;
         let own = statistics.get("own_permissions").and_then(Value::as_bool).unwrap_or(false);
-        writeln!(out, "permissions checked by {}\n", if own { "the mount" } else { "the kernel" })?;
+        writeln!(out, "permissions checked by {}", if own { "the mount" } else { "the kernel" })?;
+        let cage = statistics.get("cage").and_then(Value::as_str).unwrap_or("none");
+        writeln!(out, "cage: {cage}\n")?;
     }
     let columns = ["count", "failed", "mean_ns", "p50_ns", "p90_ns", "p99_ns"];
     write!(out, "{:<18}", "request")?;

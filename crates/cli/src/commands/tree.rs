@@ -9,10 +9,12 @@ use ondisk::units::InodeNumber;
 use platfs::{DirEntry, Walk};
 use serde_json::{Map, Value};
 
+use super::cage;
 use super::{facts, json};
 use crate::console::{Console, Failure};
 use crate::keys::KeyArgs;
 use crate::reading::{OpenImage, absolute, joined};
+use crate::sandbox::Plan;
 use crate::text::{Shown, put_bytes, type_name};
 
 /// Arguments of `plat tree`.
@@ -48,6 +50,10 @@ const BOX: [&str; 4] = ["\u{2502}   ", "    ", "\u{251c}\u{2500}\u{2500} ", "\u{
 const ASCII: [&str; 4] = ["|   ", "    ", "|-- ", "`-- "];
 
 impl Tree {
+    pub(super) fn cage(&self) -> Option<Plan> {
+        cage::reading(&[&self.image], &self.keys.files(), None)
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let image = OpenImage::open_with(&self.image, &self.keys, console)?;
         let root = image.find(&self.path, true)?;

@@ -86,6 +86,26 @@ impl Shared {
     }
 }
 
+/// A socket at which nobody answers yet.
+pub struct Waiting {
+    name: String,
+    socket: Socket,
+}
+
+impl Waiting {
+    /// Makes it, under a name that nobody guesses.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn begin() -> io::Result<Self> {
+        let mut name = [0; 16];
+        rustix::rand::getrandom(&mut name[..], rustix::rand::GetRandomFlags::empty())?;
+        let name = name.iter().fold(String::from("plat/"), |name, byte| format!("{name}{byte:02x}"));
+        let socket = Socket::listen(name.as_bytes())?;
+        Ok(Waiting { name, socket })
+    }
+}
+
 impl Server {
     /// Begins to wait for requests about the mount with this device number. With `for_all`, all users may use it; else its
     /// owner and root.
@@ -97,11 +117,8 @@ impl Server {
         tickets: Arc<Tickets>,
         notifier: Arc<Notifier>,
         (device, for_all): (u64, bool),
+        Waiting { name, socket: listening }: Waiting,
     ) -> io::Result<Self> {
-        let mut name = [0; 16];
-        rustix::rand::getrandom(&mut name[..], rustix::rand::GetRandomFlags::empty())?;
-        let name = name.iter().fold(String::from("plat/"), |name, byte| format!("{name}{byte:02x}"));
-        let listening = Socket::listen(name.as_bytes())?;
         let owner = (!for_all).then(|| rustix::process::getuid().as_raw());
         let shared = Arc::new(Shared {
             served,

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -67,18 +67,22 @@ pub(super) struct Spot<'a> {
 }
 
 impl Views {
-    /// Of a thread that waits for an answer, by the number of the file system.
+    /// Of a thread that waits for an answer, and its [`root_of`], by the number of the file system.
     ///
     /// # Errors
     /// The table can't be read, or is too long.
-    pub fn of(thread: u32, file_system: u64) -> io::Result<Self> {
+    pub fn of(thread: u32, root: Option<OwnedFd>, file_system: u64) -> io::Result<Self> {
         let mut table = Vec::new();
         let file = fs::File::open(format!("/proc/{thread}/mountinfo"))?;
         file.take(TABLE_MAX + 1).read_to_end(&mut table)?;
         if table.len() as u64 > TABLE_MAX {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        Self::new(mounts::of(&table).collect(), file_system, root(thread, file_system))
+        Self::new(
+            mounts::of(&table).collect(),
+            file_system,
+            root.and_then(|root| view_of(&root, file_system)),
+        )
     }
 
     fn new(all: Vec<Mount>, file_system: u64, root: Option<View>) -> io::Result<Self> {
@@ -211,15 +215,20 @@ fn leads_through(
     Ok(false)
 }
 
+/// The root directory of a thread, which only those see who could trace it.
+#[must_use]
+pub fn root_of(thread: u32) -> Option<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    rustix::fs::open(format!("/proc/{thread}/root"), flags, Mode::empty()).ok()
+}
+
 /// The mount that holds the root directory of a thread, if it is one of this file system. No server is asked: it may be
 /// this one.
-fn root(thread: u32, file_system: u64) -> Option<View> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let root = rustix::fs::open(format!("/proc/{thread}/root"), flags, Mode::empty()).ok()?;
+fn view_of(root: &OwnedFd, file_system: u64) -> Option<View> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let facts = rustix::fs::statx(&root, c"", flags, StatxFlags::INO).ok()?;
+    let facts = rustix::fs::statx(root, c"", flags, StatxFlags::INO).ok()?;
     let found = rustix::fs::makedev(facts.stx_dev_major, facts.stx_dev_minor);
-    let number = mount_of(&root).ok().filter(|_| found == file_system)?;
+    let number = mount_of(root).ok().filter(|_| found == file_system)?;
     Some(View { number, top: Top::Root(facts.stx_ino), directory: PathBuf::from("/") })
 }
 
@@ -279,7 +288,7 @@ mod tests {
         let file = fs::File::open("/").unwrap();
         let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
         let facts = rustix::fs::stat("/").unwrap();
-        let views = Views::of(thread, facts.st_dev).unwrap();
+        let views = Views::of(thread, root_of(thread), facts.st_dev).unwrap();
         let number = mount_of(&file).unwrap();
         assert!(views.views.iter().any(|view| view.number == number), "{number}: {views:?}");
     }

@@ -233,6 +233,24 @@ pub fn open_bytes(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
     open_for(name, None)
 }
 
+/// The files and block devices that are opened for an image: what it stands on, other nodes of the same bytes, and for who
+/// writes it the loop devices that stand on it.
+#[must_use]
+pub fn around(name: &OsStr, write: bool) -> Vec<PathBuf> {
+    let spec = image::parse(name);
+    let Ok(wanted) = Ground::of(&spec.path, 0, u64::MAX) else { return vec![spec.path] };
+    let parts = |block| ground::partitions(block).into_iter().map(|(_, _, path)| path);
+    let below = wanted.layers().iter().map(|layer| layer.path.clone());
+    let mut all: Vec<PathBuf> = below.chain(wanted.block().into_iter().flat_map(parts)).collect();
+    if write {
+        let meets = |block| Ground::of_block(block).is_some_and(|ground| ground.meets(&wanted));
+        for (block, path) in ground::loops().into_iter().filter(|(block, _)| meets(*block)) {
+            all.extend(std::iter::once(path).chain(parts(block)));
+        }
+    }
+    all
+}
+
 fn refuse_unfinished(name: &OsStr) -> Result<(), ImageError> {
     let way = way_back(name);
     if way.exists() {

@@ -131,6 +131,11 @@ fn descriptors_in(argument: &[u8]) -> Vec<RawFd> {
     (0..argument.len()).filter_map(number).collect()
 }
 
+/// Has no memory of this process go into a file. A smaller limit is always granted.
+pub(super) fn leave_no_core() {
+    let _ = rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+}
+
 /// Leaves the terminal and the directory that this was started in, and reports to [`launch`] that the mount
 /// stands. Standard input, output and error lead nowhere from then on.
 ///
@@ -141,8 +146,7 @@ pub fn detach() -> io::Result<()> {
     std::env::set_current_dir("/")?;
     // What it makes is for nobody else, and its memory, which may hold keys, goes into no file.
     rustix::process::umask(Mode::from_raw_mode(0o077));
-    let none = Rlimit { current: Some(0), maximum: Some(0) };
-    rustix::process::setrlimit(Resource::Core, none)?;
+    leave_no_core();
     let nowhere = File::options().read(true).write(true).open("/dev/null")?;
     let mut output = io::stdout();
     output.write_all(READY)?;

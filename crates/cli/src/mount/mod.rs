@@ -13,6 +13,7 @@ pub mod log;
 pub mod moving;
 pub mod opening;
 pub mod options;
+pub mod outside;
 pub mod places;
 pub mod prefetch;
 pub mod quotas;

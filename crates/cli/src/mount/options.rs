@@ -9,6 +9,7 @@ use platfs::{AccessTimes, DataMode, WriteOrder};
 use super::appearance::Appearance;
 use super::remount;
 use crate::check::before::When;
+use crate::sandbox::Mode;
 use crate::stores;
 
 /// Ways that requests may come, by their names.
@@ -132,6 +133,8 @@ pub struct MountOptions {
     pub transport: Transport,
     /// When the threads that serve give way to the programs they answer.
     pub give_way: GiveWay,
+    /// What the server gives up, if the command line does not say it elsewhere.
+    pub sandbox: Option<Mode>,
     /// What is mounted already changes.
     pub remount: bool,
 }
@@ -173,6 +176,7 @@ impl Default for MountOptions {
             source: None,
             transport: Transport::Auto,
             give_way: GiveWay::Auto,
+            sandbox: None,
             remount: false,
         }
     }
@@ -442,6 +446,7 @@ impl MountOptions {
                     || format!("mount option `{name}` takes a time, such as `90s` or `5m`, not `{value}`");
                 self.patience = Some(stores::time(value).ok_or_else(wrong)?);
             }
+            "sandbox" => self.sandbox = Some(one_of(&Mode::NAMES, name, value)?),
             "giveway" => self.give_way = one_of(&GIVING_WAY, name, value)?,
             "data" => self.data = one_of(&DATA, name, value)?,
             "commit" => {

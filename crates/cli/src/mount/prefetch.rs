@@ -22,7 +22,7 @@ const THREADS: usize = 16;
 const STEP: u64 = 512 << 10;
 
 /// A step of a file.
-type Wanted = (Vec<u8>, u64);
+pub type Wanted = (Vec<u8>, u64);
 
 /// Reads of a trace, under way.
 pub struct Prefetch {
@@ -31,15 +31,20 @@ pub struct Prefetch {
 }
 
 impl Prefetch {
-    /// Begins with what a trace says.
+    /// What a trace says.
     ///
     /// # Errors
     /// The trace can't be read, or is none.
-    pub fn start(volume: &Volume, trace: &Path) -> io::Result<Self> {
+    pub fn wanted(trace: &Path) -> io::Result<Vec<Wanted>> {
         let (_, text) = platfs_host::read_named(trace, TRACE_MAX)?;
-        let wanted = Arc::new(wanted(&text).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "is no trace by `plat mount --trace`")
-        })?);
+        wanted(&text)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "is no trace by `plat mount --trace`"))
+    }
+
+    /// Begins with what is wanted.
+    #[must_use]
+    pub fn start(volume: &Volume, wanted: Vec<Wanted>) -> Self {
+        let wanted = Arc::new(wanted);
         let (stop, next) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let mut threads = Vec::new();
         for _ in 0..THREADS.min(wanted.len()) {
@@ -55,7 +60,7 @@ impl Prefetch {
             // With fewer threads it takes longer.
             threads.extend(std::thread::Builder::new().name("prefetch".into()).spawn(work));
         }
-        Ok(Prefetch { stop, threads })
+        Prefetch { stop, threads }
     }
 }
 

@@ -86,13 +86,21 @@ pub struct Traced {
 }
 
 impl Traced {
-    /// Begins a trace in a new file, in place of what is there.
+    /// Makes the file of a trace, in place of what is there.
     ///
     /// # Errors
-    /// What the system says of the file or the thread.
-    pub fn new(service: Arc<dyn Service>, path: &Path) -> io::Result<Self> {
+    /// What the system says of the file.
+    pub fn file(path: &Path) -> io::Result<File> {
         let mut file = platfs_host::private_log(path, true)?;
         file.write_all(HEAD.as_bytes())?;
+        Ok(file)
+    }
+
+    /// Begins a trace in its file.
+    ///
+    /// # Errors
+    /// What the system says of the thread.
+    pub fn new(service: Arc<dyn Service>, file: File) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(WAITING);
         let writer =
             std::thread::Builder::new().name("trace".into()).spawn(move || write(&receiver, file))?;

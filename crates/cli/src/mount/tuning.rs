@@ -2,12 +2,16 @@
 //! that anybody may run: one part in a hundred of memory for pages not written yet, strictly. Where we may,
 //! a mount gets what a disk gets; where not, it is only slower.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuse::Transport;
 use rustix::fs::{AtFlags, CWD, StatxFlags};
+
+/// Where the kernel's limits of mounts are set.
+pub const KNOBS: &str = "/sys/devices/virtual/bdi";
 
 /// Read-ahead in KiB: one request of the longest.
 const READ_AHEAD: u32 = 1024;
@@ -24,8 +28,14 @@ pub fn come_first() {
 
 /// The same for the scheduling group of a session of its own: Linux with `sched_autogroup` shares processors between
 /// sessions, and a priority counts only inside one.
-pub fn group_comes_first() {
-    let _ = fs::write("/proc/self/autogroup", NICE.to_string());
+pub fn group_comes_first(mut group: File) {
+    let _ = group.write_all(NICE.to_string().as_bytes());
+}
+
+/// The scheduling group of this process, whichever it is when it is written to.
+#[must_use]
+pub fn group() -> Option<File> {
+    File::options().write(true).open("/proc/self/autogroup").ok()
 }
 
 /// The number of the device that a mount of this process is. The kernel knows it without asking us. A process must never

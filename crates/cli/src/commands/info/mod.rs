@@ -18,10 +18,12 @@ use platfs::{OpenOptions, Volume};
 use platfs_forensics::facts::{self, Fact};
 use serde_json::{Map, Value};
 
+use super::cage;
 use super::json;
 use crate::console::{Console, Failure};
 use crate::image;
 use crate::reading::{no_superblock, open_device, warn_of_writer};
+use crate::sandbox::Plan;
 use crate::text::Shown;
 
 /// Arguments of `plat info`.
@@ -76,6 +78,10 @@ fn journal(volume: &Volume, raw: &RawSuperblock) -> platfs::Result<Option<RawJou
 }
 
 impl Info {
+    pub(super) fn cage(&self) -> Option<Plan> {
+        cage::reading(&[&self.image], &[], None)
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let name = image::shown(&self.image).to_string();
         warn_of_writer(&self.image, console);

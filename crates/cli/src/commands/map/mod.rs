@@ -17,10 +17,12 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::{Map as Object, Value, json};
 
+use super::cage;
 use super::json as output;
 use crate::console::{Console, Failure};
 use crate::door::output::Output;
 use crate::reading::OpenImage;
+use crate::sandbox::Plan;
 use crate::text::{Shown, put_bytes};
 use chart::svg::map::{Map as Drawing, Strip};
 use survey::{Kept, Survey};
@@ -86,6 +88,10 @@ impl Form {
 }
 
 impl Map {
+    pub(super) fn cage(&self) -> Option<Plan> {
+        cage::reading(&[&self.image], &[], self.output.as_deref())
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         if !self.block.is_empty() {
             return owners::show(&self.image, &self.block, self.json, console);

@@ -20,6 +20,7 @@ use super::callers;
 use super::{Failed, Tree};
 use crate::bulk::{Terms, is_owner_of_server};
 use crate::control::{Asked, Served, Tickets, Views};
+use crate::mount::outside;
 
 impl Tree {
     /// The tickets that this mount has given.
@@ -36,7 +37,7 @@ impl Tree {
         }
         let actor = callers::actor(caller).ok_or(fuse::Errno::PERM)?;
         let file_system = self.tickets.file_system().ok_or(fuse::Errno::OPNOTSUPP)?;
-        let views = Views::of(caller.pid, file_system);
+        let views = Views::of(caller.pid, outside::root_of(caller.pid), file_system);
         let views = views.map_err(|error| format!("the mounts of the program are not known: {error}"));
         let (inode, generation, thread) = (facts.inode, facts.generation, callers::current());
         let grant = self.tickets.issue(Asked { inode, generation, actor, thread, views });

@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use fuse::Caller;
 use platfs::rights::{Credentials, Powers};
@@ -22,6 +22,7 @@ use rustix::thread::Pid;
 
 use crate::bulk::{Actor, is_owner_of_server};
 use crate::locks::locked;
+use crate::mount::outside;
 
 /// Threads whose files stay open.
 const KEPT: usize = 16;
@@ -51,6 +52,8 @@ struct Task {
     status: File,
     /// What it was found to be last, if that was a program of root's acting as itself.
     seen: Option<Seen>,
+    /// Whether it is in the user namespace of this process, once somebody outside of its cage was asked.
+    said: Option<bool>,
 }
 
 /// What a program of root's may, and as whom.
@@ -77,7 +80,7 @@ impl Task {
         let directory = rustix::fs::open(format!("/proc/{number}"), flags, Mode::empty())?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let status = rustix::fs::openat(&directory, "status", flags, Mode::empty())?.into();
-        Ok(Task { number, directory, status, seen: None })
+        Ok(Task { number, directory, status, seen: None, said: None })
     }
 
     fn status(&self, text: &mut Vec<u8>) -> io::Result<()> {
@@ -98,9 +101,47 @@ impl Task {
     }
 
     fn namespace(&self) -> io::Result<OsString> {
-        let link = rustix::fs::readlinkat(&self.directory, "ns/user", Vec::new())?;
-        Ok(std::ffi::OsStr::from_bytes(link.to_bytes()).to_owned())
+        namespace(&self.directory)
     }
+
+    /// Whether its capabilities are about the user namespace `own`, which is that of this process. In a cage another
+    /// process looks, once; that the thread has not left it since is seen from the users that its namespace has.
+    fn is_in(&mut self, own: &OsString) -> bool {
+        let Some(outside) = outside::this() else { return self.namespace().is_ok_and(|found| found == *own) };
+        let directory = &self.directory;
+        *self.said.get_or_insert_with(|| outside.is_ours(directory)) && self.has_the_users_of_this_process()
+    }
+
+    fn has_the_users_of_this_process(&self) -> bool {
+        let map = || -> io::Result<Vec<u8>> {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let file = File::from(rustix::fs::openat(&self.directory, "uid_map", flags, Mode::empty())?);
+            let mut text = vec![0; MAP_MAX];
+            let len = file.read_at(&mut text, 0)?;
+            text.truncate(len);
+            Ok(text)
+        };
+        map().is_ok_and(|found| {
+            found == *OWN_USERS.get_or_init(|| fs::read("/proc/self/uid_map").unwrap_or_default())
+        })
+    }
+}
+
+/// The users of the namespace of this process, as `/proc` shows them.
+static OWN_USERS: OnceLock<Vec<u8>> = OnceLock::new();
+/// Longest such text: 340 lines.
+const MAP_MAX: usize = 16 << 10;
+
+/// The user namespace of a thread.
+fn namespace(thread: &OwnedFd) -> io::Result<OsString> {
+    let link = rustix::fs::readlinkat(thread, "ns/user", Vec::new())?;
+    Ok(std::ffi::OsStr::from_bytes(link.to_bytes()).to_owned())
+}
+
+/// Whether a thread, given by its directory in `/proc`, is in the user namespace of this process.
+pub(in crate::mount) fn is_in_our_namespace(thread: &OwnedFd) -> bool {
+    let own = Task::open(std::process::id()).and_then(|me| me.namespace());
+    namespace(thread).is_ok_and(|found| own.is_ok_and(|own| own == found))
 }
 
 /// What a status says of credentials: real, effective, saved and file system's.
@@ -190,13 +231,13 @@ impl Callers {
     /// is judged by [`Callers::credentials`].
     pub(super) fn known_powers(&self, caller: Caller) -> Option<Powers> {
         let number = i32::try_from(caller.pid).ok().and_then(Pid::from_raw)?;
-        let tasks = locked(&self.tasks);
-        let task = tasks.iter().find(|task| task.number == caller.pid)?;
+        let mut tasks = locked(&self.tasks);
+        let task = tasks.iter_mut().find(|task| task.number == caller.pid)?;
         let seen = task.seen.filter(|seen| seen.who == (caller.uid, caller.gid))?;
         let now = rustix::thread::capabilities(Some(number)).ok()?;
         let is_same = (now.permitted.bits(), now.effective.bits()) == (seen.permitted, seen.effective);
         // Asked of the directory that is kept: if its thread has ended, the number is another's.
-        let is_ours = is_same && task.namespace().is_ok_and(|namespace| namespace == self.namespace);
+        let is_ours = is_same && task.is_in(&self.namespace);
         is_ours.then(|| Powers::from_bits(seen.effective))
     }
 
@@ -215,7 +256,7 @@ impl Callers {
             Some(task) => task,
             None => Task::open(number).and_then(|task| task.status(&mut text).map(|()| task)).ok()?,
         };
-        let is_ours = task.namespace().is_ok_and(|namespace| namespace == self.namespace);
+        let is_ours = task.is_in(&self.namespace);
         let status = Status::parse(&text);
         task.seen = status.as_ref().and_then(|status| Seen::of(status, caller, is_ours));
         tasks.push_front(task);
@@ -230,10 +271,10 @@ fn status_of(caller: Caller) -> Option<(Status, bool)> {
     if caller.pid == 0 {
         return None;
     }
-    let (task, mut text) = (Task::open(caller.pid).ok()?, Vec::new());
+    let (mut task, mut text) = (Task::open(caller.pid).ok()?, Vec::new());
     task.status(&mut text).ok()?;
     let here = Task::open(std::process::id()).and_then(|me| me.namespace()).ok()?;
-    let is_ours = task.namespace().is_ok_and(|namespace| namespace == here);
+    let is_ours = task.is_in(&here);
     Some((Status::parse(&text)?, is_ours))
 }
 

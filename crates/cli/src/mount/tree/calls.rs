@@ -10,6 +10,9 @@ use std::fs;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::mount::outside;
 
 /// Most bytes that one call writes.
 const MOST: u64 = 0x7fff_f000;
@@ -22,8 +25,8 @@ const TRIES: u32 = 30_000;
 const APPEND: u64 = 0o2000;
 
 /// A call that reached a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Call {
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(in crate::mount) enum Call {
     /// Writes `len` bytes; `None` is the end of the file.
     Writes { offset: Option<u64>, len: u64 },
     /// Changes nothing.
@@ -88,6 +91,14 @@ fn kind(_: u64) -> Option<Kind> {
 
 /// The call that a thread waits in, which reached a file with this inode number.
 pub(super) fn of(thread: u32, inode: u64) -> Call {
+    match outside::this() {
+        Some(outside) => outside.call(thread, inode),
+        None => seen(thread, inode),
+    }
+}
+
+/// The same, as this process sees it.
+pub(in crate::mount) fn seen(thread: u32, inode: u64) -> Call {
     let found = || {
         let (number, arguments) = parse(&waiting(&format!("/proc/{thread}/syscall"))?)?;
         Waiting { thread, inode, arguments }.means(kind(number)?)

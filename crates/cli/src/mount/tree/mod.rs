@@ -6,8 +6,8 @@
 
 mod asking;
 mod beside;
-mod callers;
-mod calls;
+pub(in crate::mount) mod callers;
+pub(in crate::mount) mod calls;
 pub(super) mod control;
 mod counts;
 mod guard;
@@ -327,6 +327,7 @@ impl Tree {
             "placement": self.placement(),
             "writable": self.is_writable(),
             "own_permissions": self.guard.is_some(),
+            "cage": crate::sandbox::account(),
             "transport": self.served_by.get().map(|(transport, _)| transport),
             "scheduling": self.served_by.get().map(|(_, scheduling)| counts::scheduled(&scheduling.now())),
         })

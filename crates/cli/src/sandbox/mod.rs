@@ -1,0 +1,184 @@
+//! The cage of this process: all that it gives up before it looks at bytes of a stranger.
+//!
+//! | module | owns |
+//! | --- | --- |
+//! | `paths` | files, the network and signals, by Landlock |
+//! | `calls` | system calls, by seccomp |
+//! | `planted` | for tests, in no release: what a program in a stranger's hands would try |
+//!
+//! Owns: the plan of a cage as plain data, its order, and the account of what holds. Excludes which command needs what: the
+//! commands say that. Both parts hold for the thread that enters and for those that it starts later, so that a cage is
+//! entered before there are others. There is no way out.
+
+mod calls;
+mod paths;
+#[cfg(debug_assertions)]
+mod planted;
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+pub use calls::Group;
+use platfs::rights::Powers;
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+/// How much of a cage there must be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+pub enum Mode {
+    /// None.
+    Off,
+    /// What this kernel has of it.
+    #[default]
+    Auto,
+    /// All of it: without, nothing is done.
+    Require,
+}
+
+impl Mode {
+    /// The modes by their names.
+    pub const NAMES: [(&'static str, Mode); 3] =
+        [("auto", Mode::Auto), ("off", Mode::Off), ("require", Mode::Require)];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::NAMES.into_iter().find(|(_, mode)| *mode == self).map_or("auto", |(name, _)| name)
+    }
+}
+
+/// What a process keeps. Without network it has no sockets but those that are open.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Files, and directories with all below them, that are read.
+    pub reads: Vec<PathBuf>,
+    /// Files that are written as well, and directories in which anything is made.
+    pub writes: Vec<PathBuf>,
+    /// Directories from which files are removed.
+    pub removes: Vec<PathBuf>,
+    /// It connects to servers.
+    pub network: bool,
+    /// System calls beside those of every process.
+    pub calls: Vec<Group>,
+    /// Capabilities, as far as it has them.
+    pub keeps: CapabilitySet,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        let [reads, writes, removes] = [const { Vec::new() }; 3];
+        let (network, calls, keeps) = (false, Vec::new(), CapabilitySet::empty());
+        Plan { reads, writes, removes, network, calls, keeps }
+    }
+}
+
+/// The cage that holds.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    landlock: u8,
+    seccomp: bool,
+    kept: CapabilitySet,
+}
+
+static CAGEABLE: OnceLock<()> = OnceLock::new();
+static BEFORE: OnceLock<CapabilitySet> = OnceLock::new();
+static HELD: OnceLock<Held> = OnceLock::new();
+
+/// Least version of Landlock that holds all writing: an earlier one lets files be cut off.
+const LEAST: u8 = 3;
+
+/// Says that this process is the command's own, and not that of a test or another program around it: it may be caged.
+pub fn begin() {
+    // A build that counts what tests run writes that down at its end, wherever it was told.
+    if !(cfg!(debug_assertions) && std::env::var_os("LLVM_PROFILE_FILE").is_some()) {
+        let _ = CAGEABLE.set(());
+    }
+}
+
+/// Gives up all that is not in the plan.
+///
+/// # Errors
+/// With [`Mode::Require`], the part that can't be had.
+pub fn enter(plan: &Plan, mode: Mode) -> Result<(), String> {
+    if CAGEABLE.get().is_none() || HELD.get().is_some() {
+        return Ok(());
+    }
+    if mode == Mode::Off {
+        #[cfg(debug_assertions)]
+        planted::run();
+        return Ok(());
+    }
+    let _ = BEFORE.set(effective());
+    let _ = rustix::thread::set_no_new_privs(true);
+    // Memory may hold what the image holds.
+    let none = Rlimit { current: Some(0), maximum: rustix::process::getrlimit(Resource::Core).maximum };
+    let _ = rustix::process::setrlimit(Resource::Core, none);
+    let landlock = paths::restrict(plan);
+    let kept = keep(plan.keeps);
+    let seccomp = calls::restrict(plan);
+    let lacking = [
+        ("Landlock", landlock.as_ref().is_ok_and(|version| *version >= LEAST)),
+        ("capabilities that can be given up", kept.is_some()),
+        ("seccomp for this processor", seccomp.is_ok()),
+    ];
+    let held = Held {
+        landlock: landlock.unwrap_or(0),
+        seccomp: seccomp.is_ok(),
+        kept: kept.unwrap_or_else(effective),
+    };
+    let _ = HELD.set(held);
+    #[cfg(debug_assertions)]
+    planted::run();
+    match lacking.iter().find(|(_, there)| !there) {
+        Some((what, _)) if mode == Mode::Require => {
+            Err(format!("the kernel has no {what} for a cage; `--sandbox=auto` goes on with what there is"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Keeps other programs of the user from reading the memory of this process, which holds keys. After its files were opened:
+/// names below `/proc/self/fd` lead nowhere then, but for root.
+pub fn hide() {
+    if CAGEABLE.get().is_some() {
+        let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    }
+}
+
+/// The capabilities of this process before it gave any up, which say whose server it is.
+#[must_use]
+pub fn powers_before() -> Powers {
+    Powers::from_bits(BEFORE.get().copied().unwrap_or_else(effective).bits())
+}
+
+/// What holds, for people; `none` where nothing does.
+#[must_use]
+pub fn account() -> String {
+    let Some(held) = HELD.get() else { return "none".to_owned() };
+    let landlock = (held.landlock > 0).then(|| format!("landlock {}", held.landlock));
+    let seccomp = held.seccomp.then(|| "seccomp".to_owned());
+    let kept: Vec<String> = held.kept.iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect();
+    let kept = if kept.is_empty() {
+        "no capabilities".to_owned()
+    } else {
+        format!("capabilities {}", kept.join(" "))
+    };
+    landlock.into_iter().chain(seccomp).chain([kept]).collect::<Vec<_>>().join(", ")
+}
+
+fn effective() -> CapabilitySet {
+    rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective)
+}
+
+/// Gives up all other capabilities; those that are left.
+fn keep(wanted: CapabilitySet) -> Option<CapabilitySet> {
+    let now = rustix::thread::capabilities(None).ok()?;
+    let left = |set: CapabilitySet| set & wanted;
+    let sets = CapabilitySets {
+        effective: left(now.effective),
+        permitted: left(now.permitted),
+        inheritable: CapabilitySet::empty(),
+    };
+    rustix::thread::set_capabilities(None, sets).ok()?;
+    Some(sets.effective)
+}

@@ -1,0 +1,191 @@
+//! Cages: what a stranger's image could make of a program that reads, serves or mounts it reaches nothing else.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use testkit::scratch::Scratch;
+use testkit::tool;
+
+use crate::support::mounted::{Mounted, have_fuse};
+use crate::support::{fail, plat, succeed};
+
+/// Calls of the planted program that only root could make anyway.
+const OF_ROOT: &str = "mount";
+
+fn volume(scratch: &Scratch) -> PathBuf {
+    let image = scratch.join("disk.img");
+    succeed(plat(&["mkfs"]).arg(&image).arg("16M"));
+    image
+}
+
+/// Skips with a message where the kernel has no cages, or coverage is measured, for which there are none.
+fn have_cages() -> bool {
+    let scratch = Scratch::new("cage");
+    let has = plat(&["ls", "--sandbox=require"]).arg(volume(&scratch)).output().unwrap().status.success();
+    let has = has && std::env::var_os("LLVM_PROFILE_FILE").is_none();
+    if !has {
+        tool::skip("cages", "needs Landlock and seccomp, and no coverage");
+    }
+    has
+}
+
+/// What the planted program says it got, by name.
+fn planted(said: &str) -> Vec<(String, String)> {
+    let lines = said.lines().filter_map(|line| line.strip_prefix("planted: "));
+    lines.filter_map(|line| line.split_once(": ")).map(|(name, got)| (name.into(), got.into())).collect()
+}
+
+/// A file beside the image, which the planted program is after.
+fn victim(scratch: &Scratch) -> PathBuf {
+    let file = scratch.join("victim");
+    fs::write(&file, "nobody's business").unwrap();
+    file
+}
+
+fn assert_refused(said: &str, victim: &Path) {
+    let got = planted(said);
+    assert!(got.len() > 15, "{said}");
+    for (name, got) in got {
+        assert_eq!(got, "refused", "{name}");
+    }
+    assert_eq!(fs::read_to_string(victim).unwrap(), "nobody's business");
+}
+
+#[test]
+fn what_is_planted_reaches_nothing_from_a_cage() {
+    if !have_cages() || !tool::have_root("cages") {
+        return;
+    }
+    let scratch = Scratch::new("cage");
+    let (image, victim) = (volume(&scratch), victim(&scratch));
+    let with = |words: &[&str]| {
+        let mut command = plat(words);
+        command.env("PLATFS_TEST_PLANTED", &victim).arg(&image);
+        String::from_utf8(succeed(&mut command).stderr).unwrap()
+    };
+    for words in [&["ls"][..], &["info"], &["check", "-n"], &["frag"]] {
+        assert_refused(&with(words), &victim);
+    }
+    // What lies beside a socket can be removed by its server, as the socket must be.
+    fs::create_dir(scratch.join("sockets")).unwrap();
+    let socket = scratch.join("sockets/socket");
+    let mut serve = plat(&["serve", "--nbd"]);
+    serve.arg(&socket).arg(&image).env("PLATFS_TEST_PLANTED", &victim);
+    let mut server = serve.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("served on"), "{line}");
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    assert_refused(&String::from_utf8(server.wait_with_output().unwrap().stderr).unwrap(), &victim);
+    assert!(!socket.exists(), "it goes with its server");
+    if have_fuse("cages of mounts") {
+        let variables = [("PLATFS_TEST_PLANTED", victim.to_str().unwrap())];
+        let log = Mounted::with_env(&image, &[], &variables).unwrap().unmount();
+        assert_refused(&log.join("\n"), &victim);
+    }
+    // The same program without a cage gets all of it: what refuses is the cage.
+    let got = planted(&with(&["ls", "--sandbox=off"]));
+    assert!(got.len() > 15 && got.iter().all(|(name, got)| got == "done" || name == OF_ROOT), "{got:?}");
+    assert!(!victim.exists());
+}
+
+/// The value of a line of a status, for each thread of a process.
+fn of_threads(process: u32, name: &str) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let texts = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")).unwrap_or_default());
+    let lines = texts.filter_map(|text| {
+        text.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
+    });
+    lines.collect()
+}
+
+#[test]
+fn all_threads_of_a_mount_are_in_its_cage_and_its_statistics_say_so() {
+    if !have_cages() || !tool::have_root("cages") || !have_fuse("cages of mounts") {
+        return;
+    }
+    let scratch = Scratch::new("cage");
+    let image = volume(&scratch);
+    let said = |mounted: &Mounted| {
+        let shown = succeed(plat(&["stats"]).arg(mounted.path())).stdout;
+        let shown = String::from_utf8(shown).unwrap();
+        shown.lines().find_map(|line| line.strip_prefix("cage: ")).map(str::to_owned).unwrap()
+    };
+    let mounted = Mounted::new(&image, &["--sandbox=require"]).unwrap();
+    let cage = said(&mounted);
+    assert!(cage.starts_with("landlock ") && cage.contains(", seccomp, capabilities dac_override"), "{cage}");
+    fs::write(mounted.path().join("file"), "x").unwrap();
+    let process = mounted.process();
+    assert!(of_threads(process, "Seccomp:").iter().all(|mode| mode == "2"));
+    assert!(of_threads(process, "NoNewPrivs:").iter().all(|set| set == "1"));
+    // DAC_OVERRIDE, DAC_READ_SEARCH, IPC_LOCK, SYS_NICE, SYS_RESOURCE, whichever there are.
+    let most: u64 = 1 << 1 | 1 << 2 | 1 << 14 | 1 << 23 | 1 << 24;
+    for name in ["CapEff:", "CapPrm:", "CapInh:"] {
+        let sets = of_threads(process, name);
+        let bits = sets.iter().map(|set| u64::from_str_radix(set, 16).unwrap());
+        assert!(sets.len() > 4 && bits.into_iter().all(|bits| bits & !most == 0), "{name} {sets:?}");
+    }
+    mounted.unmount();
+    let mounted = Mounted::new(&image, &["-o", "sandbox=off"]).unwrap();
+    assert_eq!(said(&mounted), "none");
+    assert!(of_threads(mounted.process(), "Seccomp:").iter().all(|mode| mode == "0"));
+    mounted.unmount();
+}
+
+#[test]
+fn a_signal_unmounts_from_a_cage_and_nothing_is_left_of_its_helper() {
+    if !have_fuse("cages of mounts") {
+        return;
+    }
+    let scratch = Scratch::new("cage");
+    let image = volume(&scratch);
+    let mut mounted = Mounted::new(&image, &[]).unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", mounted.process());
+    let helper: i32 = fs::read_to_string(children).unwrap().trim().parse().unwrap();
+    mounted.signal(Signal::TERM);
+    let (status, log) = mounted.wait();
+    assert!(status.success() && log.iter().any(|line| line.contains("unmounted")), "{status} {log:?}");
+    assert!(!Path::new(&format!("/proc/{helper}")).exists());
+}
+
+#[test]
+fn a_cage_that_is_required_and_cannot_be_had_is_named() {
+    let scratch = Scratch::new("cage");
+    let image = volume(&scratch);
+    for words in [&["ls", "."][..], &["mkdir", "a.img", "/x"]] {
+        let said = fail(plat(words).arg("--sandbox=require"));
+        assert!(said.contains("--sandbox=require"), "{said}");
+    }
+    let output = plat(&["ls", "--sandbox=maybe"]).arg(&image).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn outputs_are_made_from_a_cage_where_they_belong() {
+    if !have_cages() {
+        return;
+    }
+    let scratch = Scratch::new("cage");
+    let image = volume(&scratch);
+    fs::create_dir(scratch.join("elsewhere")).unwrap();
+    fs::write(scratch.join("elsewhere/real.tar"), "").unwrap();
+    std::os::unix::fs::symlink("elsewhere/real.tar", scratch.join("link.tar")).unwrap();
+    for name in ["new.tar", "link.tar", "tree"] {
+        let mut export = plat(&["export", "--sandbox=require"]);
+        succeed(export.args((name == "link.tar").then_some("--force")).arg(&image).arg(scratch.join(name)));
+        assert!(scratch.join(name).exists(), "{name}");
+    }
+    // By names that hold in the working directory only, and to what is no file.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plat"));
+    command.current_dir(scratch.path()).args(["map", "disk.img", "-o", "page.html"]);
+    succeed(&mut command);
+    let mut command = Command::new("sh");
+    command.arg("-c").arg("\"$0\" export disk.img - | tar -t > list && \"$0\" cat /dev/fd/7 /x 7< disk.img");
+    command.arg(env!("CARGO_BIN_EXE_plat")).current_dir(scratch.path()).process_group(0);
+    let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
+    assert!(said.contains("no such file") && !fs::read(scratch.join("list")).unwrap().is_empty(), "{said}");
+}
