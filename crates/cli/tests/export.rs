@@ -162,6 +162,33 @@ fn without_root_rights_are_not_lent() {
     assert_eq!(mode & 0o7777, 0o755);
 }
 
+/// Root of a user namespace can give files only to users whom the namespace knows.
+#[test]
+fn owners_that_a_user_namespace_lacks_are_left_out() {
+    let test = "owners_that_a_user_namespace_lacks_are_left_out";
+    if !tool::have_tools(test, &["mke2fs", "unshare"]) || !tool::have_root(test) {
+        return;
+    }
+    let scratch = Scratch::new("export-namespace");
+    let tree = scratch.join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("su"), "#!").unwrap();
+    std::os::unix::fs::chown(tree.join("su"), Some(5000), Some(6000)).unwrap();
+    fs::set_permissions(tree.join("su"), fs::Permissions::from_mode(0o4755)).unwrap();
+    let image = image(&scratch, &tree, "none,extent,filetype");
+    let out = scratch.join("out");
+    let mut command = tool::command("unshare");
+    let output =
+        command.args(["-Ur", env!("CARGO_BIN_EXE_plat"), "export"]).arg(&image).arg(&out).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if said.contains("unshare failed") {
+        return tool::skip(test, "user namespaces can't be made");
+    }
+    assert!(output.status.success() && said.contains("keep the owner who exports"), "{said}");
+    let mode = fs::metadata(out.join("su")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o755);
+}
+
 #[test]
 fn times_of_small_inodes_are_whole_seconds() {
     if !tool::have_tools("times_of_small_inodes_are_whole_seconds", &["mke2fs"]) {

@@ -15,6 +15,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+/// Times that a path is opened again after names changed while it was followed. A machine that renames files all the time
+/// disturbs one try of some; who does it to annoy gets an error in the end.
+const RENAMED_MOST: u32 = 1000;
+
 /// Contents of an entry.
 #[derive(Debug)]
 pub enum Opened {
@@ -106,12 +110,24 @@ pub fn read_named(path: &Path, most: u64) -> io::Result<(Facts, Vec<u8>)> {
 /// As [`named`]. Where the system can't resolve such paths, a link on the way is an error.
 pub fn inside(root: &Directory, path: &Path) -> io::Result<(Facts, Opened)> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let open = |flags| rustix::fs::openat2(root, path, flags, Mode::empty(), resolve);
+    let open = |flags| settled(|| rustix::fs::openat2(root, path, flags, Mode::empty(), resolve));
     match open(OFlags::PATH | OFlags::CLOEXEC) {
         // Linux before 5.6, and sandboxes that don't know the call.
         Err(Errno::NOSYS | Errno::PERM) => without_links(root, path),
         found => opened(Facts::from_stat(&rustix::fs::fstat(found?)?), open),
     }
+}
+
+/// Asks again where the kernel can't say that a path stayed below its root: something was renamed meanwhile, anywhere on the
+/// machine, while `..` was followed.
+fn settled<T>(open: impl Fn() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    for _ in 0..RENAMED_MOST {
+        match open() {
+            Err(Errno::AGAIN) => std::thread::yield_now(),
+            done => return done,
+        }
+    }
+    open()
 }
 
 fn without_links(root: &Directory, path: &Path) -> io::Result<(Facts, Opened)> {

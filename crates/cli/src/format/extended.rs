@@ -40,13 +40,22 @@ fn one(part: &str, name: &str, value: Option<&str>, format: &mut Format) -> Resu
         "packed_meta_blocks" => options.packed_meta_blocks = switch(part, value)?,
         "assume_storage_prezeroed" => format.prezeroed = switch(part, value)?,
         "num_backup_sb" => options.backup_superblocks = number(&label, given()?)?,
-        "root_owner" => options.root_owner = owner(part, value)?,
+        "root_owner" => {
+            options.root_owner = owner(part, value)?;
+            format.root.owner = Some(options.root_owner);
+        }
         "root_perms" => match u16::from_str_radix(given()?, 8) {
-            Ok(mode) if mode <= 0o7777 => options.root_permissions = mode,
+            Ok(mode) if mode <= 0o7777 => {
+                options.root_permissions = mode;
+                format.root.mode = Some(mode);
+            }
             _ => return wrong(part, "not octal permissions"),
         },
         "desc_size" => options.descriptor_size = Some(number(&label, given()?)?),
-        "root_selinux" => options.root_label = given()?.as_bytes().to_vec(),
+        "root_selinux" => {
+            options.root_label = given()?.as_bytes().to_vec();
+            format.root.label = Some(options.root_label.clone());
+        }
         "hash_seed" => format.hash_seed = Some(uuid::choice(&label, given()?)?),
         "offset" => format.offset = bytes(&label, given()?)?,
         // Unused parts are never touched, so that there is nothing to discard or to keep from it.

@@ -99,6 +99,19 @@ pub struct Format {
     pub offset: u64,
     /// The storage reads as zeros, says the user.
     pub prezeroed: bool,
+    /// What was said of the root directory, for trees that have one of their own.
+    pub root: Root,
+}
+
+/// What was said of the root directory.
+#[derive(Clone, Debug, Default)]
+pub struct Root {
+    /// User and group.
+    pub owner: Option<(u32, u32)>,
+    /// Permission bits.
+    pub mode: Option<u16>,
+    /// Label for SELinux, without the zero byte at its end.
+    pub label: Option<Vec<u8>>,
 }
 
 fn usage<T>(text: impl Into<String>) -> Result<T, Failure> {
@@ -162,7 +175,8 @@ impl FormatArgs {
         }
         self.texts(&mut options)?;
         let uuid = self.uuid.as_deref().map(|text| uuid::choice("-U", text)).transpose()?;
-        let mut format = Format { options, uuid, hash_seed: None, offset: 0, prezeroed: false };
+        let mut format =
+            Format { options, uuid, hash_seed: None, offset: 0, prezeroed: false, root: Root::default() };
         for list in &self.extended {
             extended::apply(list, &mut format)?;
         }

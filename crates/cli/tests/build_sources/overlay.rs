@@ -154,3 +154,58 @@ fn file_contexts_label_every_file() {
     let said = fail(plat(&["build", "--file-contexts"]).arg(&table).arg(&low).arg(scratch.join("x")));
     assert!(said.contains("line 1"), "{said}");
 }
+
+#[test]
+fn a_link_in_an_upper_archive_leads_to_a_file_of_a_lower_one() {
+    let scratch = Scratch::new("overlay-links");
+    let (tree, lower, upper) = (scratch.join("tree"), scratch.join("lower.tar"), scratch.join("upper.tar"));
+    write(tree.join("f"), "both");
+    fs::hard_link(tree.join("f"), tree.join("g")).unwrap();
+    let pack = |archive: &Path, names: &[&str]| {
+        tool::run(tool::command("tar").arg("-C").arg(&tree).arg("-cf").arg(archive).args(names));
+    };
+    pack(&lower, &["f"]);
+    pack(&upper, &["f", "g"]);
+    tool::run(tool::command("tar").args(["--delete", "-f"]).arg(&upper).arg("f"));
+    let image = scratch.join("image");
+    succeed(plat(&["build"]).arg(&lower).arg(&upper).arg(&image));
+    fsck::assert_clean(&image);
+    assert_eq!(succeed(plat(&["cat"]).arg(&image).arg("g")).stdout, b"both");
+    assert_eq!(
+        fail(plat(&["build"]).arg(&upper).arg(scratch.join("alone"))).matches("no earlier entry").count(),
+        1
+    );
+}
+
+/// Nothing becomes an empty image, and nothing of it is written.
+#[test]
+fn volumes_are_no_sources_and_are_named() {
+    let scratch = Scratch::new("foreign-sources");
+    let (tree, volume, zeros) = (scratch.join("tree"), scratch.join("volume"), scratch.join("zeros"));
+    write(tree.join("precious"), "here");
+    build(&tree, &volume, &[]);
+    fs::write(&zeros, vec![0; 3 << 20]).unwrap();
+    let made = scratch.join("made");
+    for (source, named) in [(&volume, "is an ext2, ext3 or ext4 volume"), (&zeros, "has no entry")] {
+        let said = fail(plat(&["build"]).arg(source).arg(&made));
+        assert!(said.contains(named) && !made.exists(), "{said}");
+        let before = fs::read(&volume).unwrap();
+        let said = fail(plat(&["import"]).arg(&volume).arg(source));
+        assert!(said.contains(named) && fs::read(&volume).unwrap() == before, "{said}");
+    }
+}
+
+#[test]
+fn extended_options_of_the_root_hold_for_trees() {
+    let scratch = Scratch::new("root-words");
+    let (tree, image) = (scratch.join("tree"), scratch.join("image"));
+    write(tree.join("f"), "");
+    let words = "root_owner=7:8,root_perms=0751,root_selinux=system_u:object_r:root_t:s0";
+    build(&tree, &image, &["-E", words]);
+    fsck::assert_clean(&image);
+    let said = String::from_utf8(succeed(plat(&["stat"]).arg(&image).arg("/")).stdout).unwrap();
+    assert!(said.contains("Mode: 0751") && said.contains("Owner: 7:8"), "{said}");
+    let label = String::from_utf8(succeed(plat(&["xattr"]).arg(&image).arg("/")).stdout).unwrap();
+    let value: String = b"system_u:object_r:root_t:s0\0".iter().map(|byte| format!("{byte:02x}")).collect();
+    assert!(label.contains(&format!("security.selinux=0x{value}")), "{label}");
+}

@@ -43,7 +43,9 @@ pub enum AclError {
     #[error("{0:?} is no ACL entry")]
     Entry(String),
     /// A name without a number.
-    #[error("the ACL names {0:?}, whose number the archive does not have; write it with --numeric-owner")]
+    #[error(
+        "the ACL names {0:?}, whose number neither an entry nor etc/passwd and etc/group of the archive say"
+    )]
     Name(String),
     /// Bytes that are not version 2 of Linux's encoding.
     #[error("an ACL attribute is not in the encoding of Linux (version 2)")]

@@ -16,6 +16,7 @@
 //! | [`pax`] | records and their times |
 //! | [`sparse`] | the four ways a sparse file is described |
 //! | [`acl`] | ACL text, and the encoding Linux keeps in attributes |
+//! | `names` | numbers of owners by the archive's own tables |
 //! | [`error`] | what can be wrong, and where |
 //! | [`reader`] | entries from an archive of known length |
 //! | [`writer`] | entries to a stream |
@@ -31,6 +32,7 @@ pub mod entry;
 pub mod error;
 mod fields;
 pub mod header;
+pub(crate) mod names;
 pub mod number;
 pub mod pax;
 pub mod reader;

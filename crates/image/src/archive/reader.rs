@@ -7,12 +7,13 @@
 //! Trust: every size is compared with the archive's length before it is used, and with [`limits`] before
 //! memory is taken. Each step moves at least one block forward, so that reading ends.
 
-use super::acl::{self, Acl};
+use super::acl::{self, Acl, AclError};
 use super::entry::{Entry, EntryKind, Run, Xattr};
 use super::error::{Problem, TarError, TarWarning};
 use super::fields::{self, Owners, Pending, unsigned};
 use super::header::{BLOCK, BLOCK_BYTES, Header, field, padded};
 use super::limits;
+use super::names::Tables;
 use super::pax::Overrides;
 use super::sparse::{self, LineMap, SparseError};
 use std::io;
@@ -72,6 +73,17 @@ pub struct Reader<I> {
     owners: Owners,
     warnings: Vec<TarWarning>,
     ended: bool,
+    /// The tables of the archive, once a list names an owner that has no entry before it.
+    tables: Option<Tables>,
+    /// Access control lists are wanted.
+    lists: bool,
+}
+
+impl<'i> Reader<&'i dyn Input> {
+    /// A reader for which access control lists are nothing: it looks for the tables that they need.
+    pub(super) fn without_lists(input: &'i dyn Input) -> Self {
+        Reader { lists: false, ..Reader::new(input) }
+    }
 }
 
 impl<I: Input> Reader<I> {
@@ -87,6 +99,8 @@ impl<I: Input> Reader<I> {
             owners: Owners::default(),
             warnings: Vec::new(),
             ended: false,
+            tables: None,
+            lists: true,
         }
     }
 
@@ -356,11 +370,20 @@ impl<I: Input> Reader<I> {
     }
 
     /// Turns an ACL's text into an attribute, unless the attribute itself was recorded.
-    fn add_acl(&self, entry: &mut Entry, name: &[u8], text: Option<&[u8]>) -> Result<(), Problem> {
-        let Some(text) = text.filter(|_| !entry.xattrs.iter().any(|x| *x.name == *name)) else {
-            return Ok(());
+    fn add_acl(&mut self, entry: &mut Entry, name: &[u8], text: Option<&[u8]>) -> Result<(), Problem> {
+        let is_new = |_: &&[u8]| self.lists && !entry.xattrs.iter().any(|x| *x.name == *name);
+        let Some(text) = text.filter(is_new) else { return Ok(()) };
+        let acl = match Acl::parse_text(text, &|name, group| self.owners.number(name, group)) {
+            // GNU tar writes names, whatever it is told; those of groups without a file of theirs are in the tables.
+            Err(AclError::Name(_)) => {
+                let tables = self.tables.get_or_insert_with(|| Tables::find(&self.input));
+                let owners = &self.owners;
+                let number =
+                    |name: &[u8], group| owners.number(name, group).or_else(|| tables.number(name, group));
+                Acl::parse_text(text, &number)?
+            }
+            parsed => parsed?,
         };
-        let acl = Acl::parse_text(text, &|name, group| self.owners.number(name, group))?;
         entry.xattrs.push(Xattr { name: name.into(), value: acl.encode().into() });
         Ok(())
     }

@@ -10,6 +10,7 @@ use crate::archive::{Timestamp, Xattr};
 use ondisk::inode::FileType;
 use platfs::Metadata;
 use platfs_host::{Descent, Directory, Handle, Kind};
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -81,18 +82,31 @@ impl DirectorySink {
         path: &[u8],
         (metadata, xattrs): (&Metadata, &[Xattr]),
     ) -> Result<(), ExportError> {
-        let owned = self.owner(metadata).map_or(Ok(()), |(uid, gid)| handle.set_owner(uid, gid));
-        owned.map_err(|error| self.failed("set the owner of", path, error))?;
+        let owned = self.give_away(handle, metadata);
+        let owned = owned.map_err(|error| self.failed("set the owner of", path, error))?;
         for xattr in xattrs {
             if handle.set_xattr(&xattr.name, &xattr.value).is_err() {
                 self.losses.note(Loss::Xattr, path);
             }
         }
         if metadata.file_type != FileType::Symlink {
-            let mode = self.mode(path, metadata);
+            let mode = self.mode(path, metadata, owned);
             handle.set_mode(mode).map_err(|error| self.failed("set the mode of", path, error))?;
         }
         handle.set_times(&times(metadata)).map_err(|error| self.failed("set the times of", path, error))
+    }
+
+    /// Gives a file its owner, where that can be done; says whether it has the right one.
+    fn give_away(&self, handle: &Handle, metadata: &Metadata) -> io::Result<bool> {
+        let Some((uid, gid)) = self.owner(metadata) else {
+            let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+            return Ok(self.privileged || (uid, gid) == (metadata.uid, metadata.gid));
+        };
+        match handle.set_owner(uid, gid) {
+            // In a user namespace there is no such user.
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(false),
+            done => done.map(|()| true),
+        }
     }
 
     fn owner(&self, metadata: &Metadata) -> Option<(u32, u32)> {
@@ -103,9 +117,7 @@ impl DirectorySink {
     }
 
     /// The permission bits; those that lend the owner's rights only where the owner is the right one.
-    fn mode(&mut self, path: &[u8], metadata: &Metadata) -> u32 {
-        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let own = self.privileged || (uid, gid) == (metadata.uid, metadata.gid);
+    fn mode(&mut self, path: &[u8], metadata: &Metadata, own: bool) -> u32 {
         if !own {
             self.losses.note(Loss::Owner, path);
         }

@@ -11,7 +11,7 @@ use super::open::Source;
 use super::options::SourceOptions;
 use super::reading::Reading;
 use super::tar;
-use platfs_host::Directory;
+use platfs_host::{Directory, Kind, inside};
 use std::path::Path;
 
 /// Reads an archive: a tree, or an image whose layers are merged.
@@ -50,13 +50,32 @@ pub(super) fn layer(
     Ok(false)
 }
 
-/// Reads an OCI image layout.
-pub(super) fn layout(
+/// Reads the image in a directory: an OCI layout, docker-save's files, or skopeo's `dir:`. Gives the directory back if it
+/// holds none of them.
+pub(super) fn image_in(
     reading: &mut Reading,
     builder: &mut CatalogueBuilder,
     (path, directory): (&Path, Directory),
-) -> Result<(), SourceError> {
-    oci::read(reading, builder, &Store::Directory { path: path.to_owned(), directory })
+) -> Result<Option<Directory>, SourceError> {
+    let has =
+        |name: &str| inside(&directory, Path::new(name)).is_ok_and(|(facts, _)| facts.kind == Kind::File);
+    let (is_layout, has_manifest, has_version) =
+        (has("oci-layout") && has("index.json"), has("manifest.json"), has("version"));
+    if !is_layout && !has_manifest {
+        return Ok(Some(directory));
+    }
+    let flat = !is_layout && has_version;
+    let store = Store::Directory { path: path.to_owned(), directory, flat };
+    if is_layout {
+        oci::read(reading, builder, &store)?;
+    } else if oci::is_docker_archive(&store) {
+        oci::read_docker_archive(reading, builder, &store)?;
+    } else if has_version && oci::is_flat(&store) {
+        oci::read_flat(reading, builder, &store)?;
+    } else if let Store::Directory { directory, .. } = store {
+        return Ok(Some(directory));
+    }
+    Ok(None)
 }
 
 /// Reads the layers of the image in an archive; says whether it holds one.
@@ -71,7 +90,14 @@ fn image(
 ) -> Result<bool, SourceError> {
     let known = reading.warnings.len();
     let mut inner = CatalogueBuilder::new(SourceOptions::new())?;
-    tar::read(reading, &mut inner, section, name)?;
+    match tar::read(reading, &mut inner, section, name) {
+        // A link to what a lower source holds: it is no image, but a part of a tree.
+        Err(SourceError::Tree { error: CatalogueError::NoTarget { .. }, .. }) => {
+            reading.warnings.truncate(known);
+            return Ok(false);
+        }
+        read => read?,
+    }
     reading.warnings.truncate(known);
     let files = Box::new(inner.finish());
     let is_layout = files.find(b"oci-layout").is_some() && files.find(b"index.json").is_some();

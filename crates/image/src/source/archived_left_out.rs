@@ -6,7 +6,7 @@ use super::input::Section;
 use super::open::Source;
 use super::options::SourceOptions;
 use super::reading::Reading;
-use platfs_host::Directory;
+use platfs_host::{Directory, inside};
 use std::path::Path;
 
 /// Refuses an archive.
@@ -24,11 +24,14 @@ pub(super) fn layer(
     Err(SourceError::LeftOut { archive: name.to_owned() })
 }
 
-/// Refuses an OCI image layout.
-pub(super) fn layout(
+/// Refuses an OCI image layout; any other directory comes back.
+pub(super) fn image_in(
     _: &mut Reading,
     _: &mut CatalogueBuilder,
-    (path, _): (&Path, Directory),
-) -> Result<(), SourceError> {
-    Err(SourceError::LeftOut { archive: path.display().to_string() })
+    (path, directory): (&Path, Directory),
+) -> Result<Option<Directory>, SourceError> {
+    match inside(&directory, Path::new("oci-layout")) {
+        Ok(_) => Err(SourceError::LeftOut { archive: path.display().to_string() }),
+        Err(_) => Ok(Some(directory)),
+    }
 }

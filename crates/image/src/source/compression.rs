@@ -8,6 +8,8 @@ use super::error::SourceError;
 use super::input::Section;
 use super::reading::Reading;
 use crate::archive::header::Header;
+#[cfg(feature = "archives")]
+use flate2::bufread::GzDecoder;
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -68,7 +70,7 @@ impl Format {
         let packed = io::BufReader::with_capacity(PIECE, packed);
         Ok(match self {
             Self::Plain => Box::new(packed),
-            Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
+            Self::Gzip => Box::new(Members { member: Some(GzDecoder::new(packed)) }),
             Self::Zstd => {
                 let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)?;
                 decoder.window_log_max(ZSTD_WINDOW_LOG)?;
@@ -171,6 +173,53 @@ fn spool_from(
         reading.meter.bytes(len)?;
         if len < piece.len() {
             return spool.finish();
+        }
+    }
+}
+
+/// The members of a gzip file, one behind the other. Zeros behind the last are the padding of a tape or a device, as for
+/// gzip itself.
+#[cfg(feature = "archives")]
+struct Members<R> {
+    member: Option<GzDecoder<R>>,
+}
+
+#[cfg(feature = "archives")]
+impl<R: io::BufRead> Read for Members<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let len = member.read(buf)?;
+            if len > 0 || buf.is_empty() {
+                return Ok(len);
+            }
+            let rest = self.member.take().map(GzDecoder::into_inner);
+            self.member = rest.map(next_member).transpose()?.flatten();
+        }
+        Ok(0)
+    }
+}
+
+/// The member that follows, if one does.
+#[cfg(feature = "archives")]
+fn next_member<R: io::BufRead>(mut rest: R) -> io::Result<Option<GzDecoder<R>>> {
+    let mut padding = false;
+    loop {
+        let bytes = rest.fill_buf()?;
+        let (len, zeros) = (bytes.len(), bytes.iter().take_while(|byte| **byte == 0).count());
+        if len == 0 {
+            return Ok(None);
+        }
+        rest.consume(zeros);
+        padding |= zeros > 0;
+        match zeros < len {
+            true if padding => {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "bytes behind its end that are no zeros",
+                ));
+            }
+            true => return Ok(Some(GzDecoder::new(rest))),
+            false => {}
         }
     }
 }

@@ -29,6 +29,14 @@ pub enum SourceError {
         /// The stream, as given.
         stream: String,
     },
+    /// A file that is no archive, but a volume, a disk or the like.
+    #[error("{archive}: is {is}; a source is a directory, an archive or a container image")]
+    Foreign {
+        /// The source, as given.
+        archive: String,
+        /// What it is.
+        is: &'static str,
+    },
     /// An archive, or an image made of layers, and this build reads none.
     #[error("{archive}: only directories can be read: this build was made without archives")]
     LeftOut {

@@ -15,6 +15,7 @@
 //! | `oci` | image layouts and docker-save archives: which layers, digests |
 //! | `options`, `filter` | what is left out, whose the files become, which times are allowed |
 //! | `owners` | names of owners, from the source itself |
+//! | `foreign`, `capability` | what is no archive, by name; the root user of capabilities |
 //! | `open` | what a source is, by its content |
 //! | `devices`, `contexts`, `lines` | tables beside a source: devices and owners, labels of SELinux |
 //! | `reading` | what goes along: the place of spools, progress, oddities |
@@ -35,6 +36,7 @@ mod archived;
 mod archived;
 mod attributes;
 mod bounds;
+mod capability;
 pub mod catalogue;
 mod compression;
 mod contexts;
@@ -43,6 +45,7 @@ mod devices;
 mod directory;
 mod error;
 mod filter;
+mod foreign;
 mod input;
 mod lines;
 #[cfg(feature = "archives")]

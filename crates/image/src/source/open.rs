@@ -8,8 +8,8 @@ use super::error::{SourceError, SourceWarning};
 use super::input::Section;
 use super::options::SourceOptions;
 use super::reading::Reading;
-use super::{directory, owners};
-use platfs_host::{Directory, Kind, Opened, inside, target_of};
+use super::{directory, foreign, owners};
+use platfs_host::{Directory, Opened, target_of};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -64,8 +64,8 @@ impl From<Catalogue> for Source {
 }
 
 impl SourceOptions {
-    /// Reads the source at `path`: an OCI image layout (a directory with the file `oci-layout`), any other
-    /// directory, or an archive; of archives, one that holds an OCI layout or docker-save's `manifest.json`
+    /// Reads the source at `path`: an image in a directory (an OCI layout, what docker-save wrote, skopeo's `dir:`), any
+    /// other directory, or an archive; of archives, one that holds an OCI layout or docker-save's `manifest.json`
     /// is an image whose layers are merged, any other the tree itself. Archives may be packed with gzip, zstd or
     /// xz. What is no regular file (a pipe) is read once, from front to back.
     ///
@@ -94,11 +94,11 @@ impl SourceOptions {
         archived::read(self, reading, &section, name)
     }
 
-    /// The bytes of an archive at known places: a file as it is, or unpacked into a spool. What it holds is not looked
-    /// at.
+    /// The bytes of an archive at known places: a file as it is, or unpacked into a spool. Its entries are not
+    /// looked at.
     ///
     /// # Errors
-    /// [`SourceError::Host`], [`SourceError::Compression`], [`SourceError::NoArchive`].
+    /// [`SourceError::Host`], [`SourceError::Compression`], [`SourceError::NoArchive`], [`SourceError::Foreign`].
     pub fn unpacked(&self, path: impl AsRef<Path>) -> Result<Section, SourceError> {
         let path = path.as_ref();
         let name = path.display().to_string();
@@ -107,7 +107,10 @@ impl SourceOptions {
                 Err(SourceError::host("read", path, std::io::Error::from(std::io::ErrorKind::IsADirectory)))
             }
             Found::Stream(stream) => self.unpacked_stream(stream, &name),
-            Found::File(packed) => compression::unpacked(&mut Reading::new(self)?, packed, &name),
+            Found::File(packed) => {
+                let section = compression::unpacked(&mut Reading::new(self)?, packed, &name)?;
+                foreign::refuse(&section, &name).map(|()| section)
+            }
         }
     }
 
@@ -116,7 +119,8 @@ impl SourceOptions {
     /// # Errors
     /// As [`SourceOptions::unpacked`].
     pub fn unpacked_stream(&self, stream: impl Read, name: &str) -> Result<Section, SourceError> {
-        compression::spool_stream(&mut Reading::new(self)?, stream, name)
+        let section = compression::spool_stream(&mut Reading::new(self)?, stream, name)?;
+        foreign::refuse(&section, name).map(|()| section)
     }
 
     /// All bytes of a stream, whatever they are, in a spool.
@@ -159,10 +163,11 @@ impl SourceOptions {
         let name = layer.name();
         let section = match layer {
             Layer::Path(path) => match Found::at(path)? {
-                Found::Directory(directory) if is_layout(&directory) => {
-                    return archived::layout(reading, builder, (path, directory)).map(|()| true);
-                }
                 Found::Directory(directory) => {
+                    let directory = match archived::image_in(reading, builder, (path, directory))? {
+                        None => return Ok(true),
+                        Some(directory) => directory,
+                    };
                     builder.begin_layer();
                     return directory::read_layer(reading, builder, (path, directory)).map(|()| false);
                 }
@@ -177,10 +182,9 @@ impl SourceOptions {
     fn directory(&self, path: &Path, directory: Directory) -> Result<Source, SourceError> {
         let mut reading = Reading::new(self)?;
         let mut builder = CatalogueBuilder::new(self.clone())?;
-        if is_layout(&directory) {
-            archived::layout(&mut reading, &mut builder, (path, directory))?;
+        let Some(directory) = archived::image_in(&mut reading, &mut builder, (path, directory))? else {
             return self.finish(reading, builder);
-        }
+        };
         self.refuse_image_options(&path.display().to_string())?;
         directory::read(&mut reading, &mut builder, (path, directory))?;
         self.finish(reading, builder)
@@ -204,9 +208,13 @@ impl SourceOptions {
         if let Some(node) = lost_found {
             catalogue.own(node, Ids::default());
         }
-        if let Some(attribute) = &self.root {
-            catalogue.mark_root(attribute);
+        if let Some(ids) = self.root_ids {
+            catalogue.own(catalogue.root(), ids);
         }
+        if let Some(mode) = self.root_mode {
+            catalogue.permit(catalogue.root(), mode);
+        }
+        self.root.iter().for_each(|attribute| catalogue.mark_root(attribute));
         if let (Some(table), Some(placed)) = (&self.devices, placed) {
             table.apply(&placed, &mut catalogue, self.prefix.as_deref())?;
         }
@@ -266,13 +274,6 @@ impl Found {
             Opened::Link(_) | Opened::Other => Found::Stream(File::open(path).map_err(failed)?),
         })
     }
-}
-
-/// A directory is an OCI image layout.
-fn is_layout(directory: &Directory) -> bool {
-    let is_file =
-        |name: &str| inside(directory, Path::new(name)).is_ok_and(|(facts, _)| facts.kind == Kind::File);
-    is_file("oci-layout") && is_file("index.json")
 }
 
 #[cfg(test)]

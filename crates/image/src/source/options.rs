@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use super::attributes::{Ids, Stamps};
+use super::capability;
 use super::contexts::FileContexts;
 use super::devices::DeviceTable;
 use super::filter::{Excludes, FilterError, IdRange, Owner, check_platform, map};
@@ -37,7 +38,9 @@ pub struct SourceOptions {
     pub(super) map_gid: Vec<IdRange>,
     pub(super) prefix: Option<PathBuf>,
     pub(super) latest: Option<i64>,
-    pub(super) root: Option<Xattr>,
+    pub(super) root: Vec<Xattr>,
+    pub(super) root_ids: Option<Ids>,
+    pub(super) root_mode: Option<u16>,
     pub(super) platform: Option<String>,
     pub(super) image: Option<String>,
     pub(super) threads: Option<NonZeroUsize>,
@@ -96,7 +99,19 @@ impl SourceOptions {
 
     /// Gives the root of the image an attribute that the source does not have.
     pub fn mark_root(mut self, name: &[u8], value: &[u8]) -> Self {
-        self.root = Some(Xattr { name: name.into(), value: value.into() });
+        self.root.push(Xattr { name: name.into(), value: value.into() });
+        self
+    }
+
+    /// Gives the root of the image this owner, whatever the source says.
+    pub fn root_owner(mut self, uid: u32, gid: u32) -> Self {
+        self.root_ids = Some(Ids { uid, gid });
+        self
+    }
+
+    /// Gives the root of the image these permission bits, whatever the source says.
+    pub fn root_mode(mut self, mode: u16) -> Self {
+        self.root_mode = Some(mode);
         self
     }
 
@@ -194,8 +209,13 @@ impl SourceOptions {
         !self.map_uid.is_empty() || !self.map_gid.is_empty()
     }
 
-    /// Applies the mappings to an ACL attribute; others stay as they are.
+    /// Applies the mappings to an ACL attribute, and to the root user for whom capabilities hold; others stay as they are.
     pub(super) fn map_xattr(&self, xattr: &mut Xattr) {
+        if &*xattr.name == capability::NAME
+            && let Some(mapped) = capability::for_root(&xattr.value, |id| map(&self.map_uid, id))
+        {
+            xattr.value = mapped.into();
+        }
         let is_acl = matches!(&*xattr.name, acl::ACCESS | acl::DEFAULT);
         if let Some(acl) = is_acl.then(|| Acl::decode(&xattr.value).ok()).flatten() {
             let mapped = acl.map_ids(|id| map(&self.map_uid, id), |id| map(&self.map_gid, id));

@@ -5,11 +5,9 @@ use super::attributes::Ids;
 use super::catalogue::{Catalogue, NodeKind};
 use super::error::SourceError;
 use super::filter::{FilterError, Owner, OwnerId};
+use crate::archive::names::{MOST, number_of};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-
-/// Longer tables are not read.
-const MOST: u64 = 16 << 20;
 
 /// The numbers of a user and a group; `prefix` is where the source begins in the catalogue.
 ///
@@ -25,7 +23,7 @@ pub(super) fn resolve(
             OwnerId::Number(number) => Ok(*number),
             OwnerId::Name(name) => {
                 let table = table(catalogue, prefix, file)?;
-                let found = table.as_deref().and_then(|table| number_of(table, name));
+                let found = table.as_deref().and_then(|table| number_of(table, name.as_bytes()));
                 found.ok_or_else(|| FilterError::NoOwner { name: name.clone(), file }.into())
             }
         }
@@ -44,29 +42,4 @@ fn table(catalogue: &Catalogue, prefix: Option<&Path>, file: &str) -> Result<Opt
     let mut bytes = vec![0; usize::try_from(metadata.size).unwrap_or(0)];
     catalogue.reader().read_file(node, 0, &mut bytes)?;
     Ok(Some(bytes))
-}
-
-/// Lines are `NAME:PASSWORD:NUMBER:...`, in both tables.
-fn number_of(table: &[u8], name: &str) -> Option<u32> {
-    table.split(|byte| *byte == b'\n').find_map(|line| {
-        let mut fields = line.split(|byte| *byte == b':');
-        let is_it = fields.next()? == name.as_bytes();
-        let number = fields.nth(1)?;
-        if is_it { std::str::from_utf8(number).ok()?.parse().ok() } else { None }
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_line_with_the_name_counts() {
-        let table = b"root:x:0:0::/root:/bin/sh\nbroken\n\xff:x:1\nweb:x:33:33\nweb:x:34:34\nno:x:-1\n";
-        assert_eq!((number_of(table, "root"), number_of(table, "web")), (Some(0), Some(33)));
-        assert_eq!(
-            (number_of(table, "no"), number_of(table, "broken"), number_of(table, "")),
-            (None, None, None)
-        );
-    }
 }

@@ -3,6 +3,7 @@
 use super::attributes::{Attributes, Ids};
 use super::catalogue::{CatalogueBuilder, CatalogueError, NewNode, Origin};
 use super::error::{SourceError, SourceWarning};
+use super::foreign;
 use super::input::Section;
 use super::reading::Reading;
 use crate::archive::{Entry, EntryKind, Reader, TarError};
@@ -45,7 +46,7 @@ pub(super) fn read(
     name: &str,
 ) -> Result<(), SourceError> {
     let origin = builder.add_section(section.clone());
-    let mut reader = Reader::new(section);
+    let mut reader = begin(section, name)?;
     while let Some(entry) = next(&mut reader, name)? {
         reading.meter.file()?;
         put(builder, &entry, origin).map_err(|error| tree(name, error))?;
@@ -67,7 +68,7 @@ pub(super) fn read_layer(
     section: &Section,
     name: &str,
 ) -> Result<(), SourceError> {
-    let mut reader = Reader::new(section);
+    let mut reader = begin(section, name)?;
     let mut entries = false;
     while let Some(entry) = next(&mut reader, name)? {
         let (above, last) = split_name(&entry.path);
@@ -126,6 +127,11 @@ fn put(builder: &mut CatalogueBuilder, entry: &Entry, origin: Origin) -> Result<
         xattrs: entry.xattrs.clone(),
     };
     builder.put(&entry.path, attributes, new).map(|_| ())
+}
+
+fn begin<'s>(section: &'s Section, name: &str) -> Result<Reader<&'s Section>, SourceError> {
+    foreign::refuse(section, name)?;
+    Ok(Reader::new(section))
 }
 
 fn next(reader: &mut Reader<&Section>, name: &str) -> Result<Option<Entry>, SourceError> {

@@ -14,6 +14,9 @@ use crate::console::Failure;
 use crate::image;
 use crate::progress;
 
+/// The attribute with the label of SELinux.
+const LABEL: &[u8] = b"security.selinux";
+
 impl Build {
     /// Reads what the image is made of.
     pub(super) fn read_source(&self, epoch: Option<u64>) -> Result<Source, Failure> {
@@ -53,7 +56,22 @@ impl Build {
                 spec.path.parent().filter(|parent| !parent.as_os_str().is_empty() && parent.is_dir());
             options = options.spool(beside.unwrap_or(Path::new(".")));
         }
-        self.open(&self.with_tables(options)?)
+        self.open(&self.with_tables(self.with_root(options)?)?)
+    }
+
+    /// What `-E` says of the root directory holds for that of the source, too.
+    fn with_root(&self, mut options: SourceOptions) -> Result<SourceOptions, Failure> {
+        let root = self.format.parse()?.root;
+        if let Some((uid, gid)) = root.owner {
+            options = options.root_owner(uid, gid);
+        }
+        if let Some(mode) = root.mode {
+            options = options.root_mode(mode);
+        }
+        if let Some(label) = root.label {
+            options = options.mark_root(LABEL, &[&label[..], b"\0"].concat());
+        }
+        Ok(options)
     }
 
     /// Adds the tables that go with the sources.

@@ -379,3 +379,18 @@ fn what_all_entries_copy_is_bounded() {
         "{refused}"
     );
 }
+
+/// GNU tar writes names in access control lists, whatever it is told. The table may come later in the archive.
+#[test]
+fn names_in_lists_are_those_of_the_tables_in_the_archive() {
+    let list: &[(&str, &[u8])] =
+        &[("SCHILY.acl.access", b"user::rw-,group::r--,group:adm:r--,mask::r--,other::---")];
+    let mut tape = Tape::default();
+    tape.pax(list).entry(b'0', b"var/log", b"").entry(b'0', b"./etc/group", b"root:x:0:\nadm:x:4:syslog\n");
+    let entries = all(tape.end()).unwrap();
+    let acl = Acl::decode(&entries[0].xattrs[0].value).unwrap();
+    assert_eq!(acl.to_text(), "user::rw-,group::r--,group:4:r--,mask::r--,other::---");
+    let mut without = Tape::default();
+    let (_, problem) = problem(without.pax(list).entry(b'0', b"var/log", b"").end());
+    assert!(problem.to_string().contains("etc/group"), "{problem}");
+}

@@ -33,7 +33,8 @@ impl CatalogueBuilder {
         Ok(Node {
             kind,
             implied: false,
-            mode: attributes.mode & 0o7777,
+            // That of a link means nothing to Linux, which makes all the same.
+            mode: if kind == NodeKind::Symlink { 0o777 } else { attributes.mode & 0o7777 },
             ids: self.options.map_ids(attributes.ids),
             modified: attributes.times.modified,
             stamps: self.add_stamps(attributes.times)?,

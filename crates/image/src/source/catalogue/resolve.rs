@@ -87,7 +87,17 @@ impl CatalogueBuilder {
                 continue;
             }
             hops += 1;
-            let target = self.target_of(id).ok_or_else(|| CatalogueError::NotADirectory(path.to_vec()))?;
+            let Some(target) = self.target_of(id) else {
+                match make {
+                    // Nothing is there that could be removed or linked to.
+                    false => return Ok(None),
+                    true if self.is_of_lower_layer(id) => {
+                        above.push(self.make_parent(contents, &name)?);
+                        continue;
+                    }
+                    true => return Err(CatalogueError::NotADirectory(path.to_vec())),
+                }
+            };
             if hops > MAX_HOPS {
                 return Err(CatalogueError::Circle(path.to_vec()));
             }
@@ -109,6 +119,11 @@ impl CatalogueBuilder {
         let id = self.push_node(Node::implied(own))?;
         self.add_name(contents, name, id)?;
         Ok(id)
+    }
+
+    /// A layer replaces what lies below it, with what it has in a directory of that name too.
+    fn is_of_lower_layer(&self, id: NodeId) -> bool {
+        self.layers.last().is_some_and(|first| id.0 < *first)
     }
 
     pub(super) fn target_of(&self, id: NodeId) -> Option<Vec<u8>> {

@@ -126,3 +126,14 @@ fn what_is_unpacked_counts_together() {
         other => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn zeros_behind_gzip_are_padding_and_members_follow_each_other() {
+    let (one, two) = (gzip(&text()), gzip(b"more"));
+    let whole = [text(), b"more".to_vec()].concat();
+    assert_eq!(spooled(&[one.clone(), two.clone()].concat()).unwrap(), whole);
+    assert_eq!(spooled(&[one.clone(), two.clone(), vec![0; 100_000]].concat()).unwrap(), whole);
+    for wrong in [vec![0, 0, 1], b"what is this".to_vec()] {
+        assert!(spooled(&[one.clone(), wrong].concat()).is_err());
+    }
+}

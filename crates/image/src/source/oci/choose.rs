@@ -5,6 +5,9 @@ use super::{Descriptor, DockerImage, Platform};
 /// Annotations that name a manifest in an index: that of the specification, and those of containerd.
 const NAMES: [&str; 2] = ["org.opencontainers.image.ref.name", "io.containerd.image.name"];
 
+/// Fewest digits of a digest that choose an image.
+const DIGITS_LEAST: usize = 7;
+
 /// Chooses from an index: of the manifests with the name asked for, the only one, or the one for the platform.
 pub(super) fn manifest<'d>(
     manifests: &'d [Descriptor],
@@ -29,18 +32,21 @@ pub(super) fn manifest<'d>(
 fn by_platform<'d>(images: &[&'d Descriptor], platform: Option<&str>) -> Result<&'d Descriptor, String> {
     let host = format!("linux/{}", host_architecture());
     let wanted = platform.unwrap_or(&host);
-    let fits = |image: &&&Descriptor| match &image.platform {
-        Some(platform) => platform.fits(wanted),
+    let rank = |image: &Descriptor| match &image.platform {
+        Some(platform) => platform.rank(wanted),
         // An index of one image need not name its platform.
-        None => images.len() == 1,
+        None => (images.len() == 1).then_some(0),
     };
-    let mut fitting = images.iter().filter(fits);
+    let ranked: Vec<_> = images.iter().filter_map(|image| Some((rank(image)?, *image))).collect();
+    let best = ranked.iter().map(|(rank, _)| *rank).max();
+    let mut fitting = ranked.iter().filter(|(rank, _)| Some(*rank) == best).map(|(_, image)| *image);
     match (fitting.next(), fitting.next()) {
         (Some(image), None) => Ok(image),
         (Some(image), Some(other)) if image.digest == other.digest => Ok(image),
-        (Some(_), Some(_)) => {
-            Err(format!("it holds several images, choose one by its name: {}", list(images, names_of)))
-        }
+        (Some(_), Some(_)) => Err(format!(
+            "it holds several images, choose one by its name or digest: {}",
+            list(images, names_of)
+        )),
         (None, _) => Err(format!("it holds no image for {wanted}, but {}", list(images, platforms_of))),
     }
 }
@@ -74,10 +80,15 @@ pub(super) fn refuse_other(own: Option<&Platform>, wanted: &str) -> Result<(), S
     }
 }
 
-/// Build tools put records about an image beside it, for the platform `unknown`.
+/// Build tools put records about an image beside it, for the platform `unknown`; cosign its signatures.
 fn is_attestation(manifest: &Descriptor) -> bool {
-    let marked = manifest.annotations.iter().flatten().any(|(key, _)| key == "vnd.docker.reference.type");
-    marked || manifest.platform.as_ref().is_some_and(|platform| platform.os == "unknown")
+    let about = |(key, value): (&String, &String)| {
+        let signs =
+            value.strip_prefix("dev.cosignproject.cosign/").is_some_and(|kind| !kind.starts_with("image"));
+        key == "vnd.docker.reference.type" || key == "kind" && signs
+    };
+    manifest.annotations.iter().flatten().any(about)
+        || manifest.platform.as_ref().is_some_and(|platform| platform.os == "unknown")
 }
 
 fn names_of(image: &Descriptor) -> Vec<String> {
@@ -86,7 +97,13 @@ fn names_of(image: &Descriptor) -> Vec<String> {
 }
 
 fn has_name(image: &Descriptor, name: &str) -> bool {
-    names_of(image).iter().any(|own| is_meant(own, name))
+    names_of(image).iter().any(|own| is_meant(own, name)) || is_digest(&image.digest, name)
+}
+
+/// Whether `name` is a digest, or enough of its beginning, with or without the algorithm.
+fn is_digest(digest: &str, name: &str) -> bool {
+    let hex = |text: &str| text.split_once(':').map_or(text, |(_, hex)| hex).to_owned();
+    hex(name).len() >= DIGITS_LEAST && (digest.starts_with(name) || hex(digest).starts_with(name))
 }
 
 /// Whether `name` means the image `own`: its whole name, or what follows a registry or repository in it; the tag
@@ -102,8 +119,12 @@ fn platforms_of(image: &Descriptor) -> Vec<String> {
 }
 
 fn list(images: &[&Descriptor], texts: impl Fn(&Descriptor) -> Vec<String>) -> String {
-    let all: Vec<String> = images.iter().flat_map(|image| texts(image)).collect();
-    if all.is_empty() { "nothing that is named".to_owned() } else { all.join(", ") }
+    let all = images.iter().flat_map(|image| match texts(image) {
+        // What has no name has a digest.
+        none if none.is_empty() => vec![image.digest.clone()],
+        some => some,
+    });
+    all.collect::<Vec<String>>().join(", ")
 }
 
 impl Platform {
@@ -114,13 +135,36 @@ impl Platform {
 
     /// Whether this is `OS/ARCHITECTURE[/VARIANT]`; what is not said on one side fits anything.
     fn fits(&self, wanted: &str) -> bool {
+        self.rank(wanted).is_some()
+    }
+
+    /// How well an image for this platform runs on the wanted one, the more the better: one for the same variant of a
+    /// processor, then the older ones. Without a word the variant is the one that everybody has.
+    fn rank(&self, wanted: &str) -> Option<u32> {
         let mut parts = wanted.splitn(3, '/');
-        let (os, architecture, variant) = (parts.next(), parts.next(), parts.next());
-        let variant_fits = match (variant, &self.variant) {
-            (Some(wanted), Some(own)) => wanted == own,
-            _ => true,
+        let (os, architecture, variant) = (parts.next()?, parts.next()?, parts.next());
+        if os != self.os || architecture != self.architecture {
+            return None;
+        }
+        let usual = if architecture == "arm" {
+            7
+        } else if architecture == "arm64" {
+            8
+        } else {
+            1
         };
-        os == Some(&self.os) && architecture == Some(&self.architecture) && variant_fits
+        let number = |variant: Option<&str>| match variant {
+            Some(variant) => variant.strip_prefix('v').and_then(|number| number.parse().ok()),
+            None => Some(usual),
+        };
+        let own = self.variant.as_deref();
+        match (number(own), number(variant)) {
+            (Some(own), Some(wanted)) if own <= wanted => Some(own + 1),
+            // Nobody asked for a variant: better a newer one than none.
+            (Some(_), Some(_)) if variant.is_none() => Some(0),
+            (Some(_), Some(_)) => None,
+            _ => (own == variant || own.is_none() || variant.is_none()).then_some(0),
+        }
     }
 }
 

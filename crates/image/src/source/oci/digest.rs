@@ -33,6 +33,11 @@ impl Digest {
         if digits && hex.len() == len { Ok(Self { algorithm, hex: hex.to_owned() }) } else { Err(wrong()) }
     }
 
+    /// Its digits, by which skopeo's `dir:` names the blob.
+    pub(super) fn name(&self) -> &str {
+        &self.hex
+    }
+
     /// Where a layout keeps the blob.
     pub(super) fn path(&self) -> String {
         let algorithm = match self.algorithm {

@@ -16,6 +16,7 @@ use super::compression;
 use super::error::SourceError;
 use super::reading::Reading;
 use super::tar;
+use crate::archive::Input;
 use digest::Digest;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -161,11 +162,41 @@ fn bounded(store: &Store, layers: usize) -> Result<(), SourceError> {
     Err(store.problem(format!("the image has {layers} layers; more than {MAX_LAYERS} are not read")))
 }
 
-/// Whether `manifest.json` is docker-save's, and not just a file of that name.
+/// Whether the files are those that skopeo writes for `dir:`.
+pub(super) fn is_flat(store: &Store) -> bool {
+    let mut start = [0; b"Directory Transport Version".len()];
+    let version = store.open("version").ok();
+    let read = version.and_then(|version| version.read_exact_at(0, &mut start).ok());
+    read.is_some() && start == *b"Directory Transport Version"
+}
+
+/// Reads the image of skopeo's `dir:`, which holds one.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_flat(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
+    store: &Store,
+) -> Result<(), SourceError> {
+    let manifest: IndexOrManifest = store.parse("manifest.json")?;
+    if let Some(wanted) = builder.options().platform.clone() {
+        check_platform(reading, store, manifest.config.as_ref(), &wanted)?;
+    }
+    let layers = manifest.layers.unwrap_or_default();
+    if layers.is_empty() {
+        return Err(store.problem("the image has no layers".to_owned()));
+    }
+    read_layers(reading, builder, store, &layers)
+}
+
+/// Whether `manifest.json` is docker-save's, and not just a file of that name: its configuration, or one of its layers, is
+/// beside it. What is missing then is an error of the image.
 pub(super) fn is_docker_archive(store: &Store) -> bool {
     let images: Result<Vec<DockerImage>, SourceError> = store.parse("manifest.json");
     images.is_ok_and(|images| {
-        images.iter().any(|image| image.layers.iter().all(|layer| store.open(layer).is_ok()))
+        let is_there = |path: &String| store.open(path).is_ok();
+        images.iter().any(|image| is_there(&image.config) || image.layers.iter().any(is_there))
     })
 }
 

@@ -25,6 +25,8 @@ pub(in crate::source) enum Store {
         path: PathBuf,
         /// It, open.
         directory: Directory,
+        /// Blobs lie beside the manifest, named by their digests alone.
+        flat: bool,
     },
     /// An archive, read into a catalogue.
     Archive {
@@ -47,7 +49,7 @@ impl Store {
             return Err(self.problem(format!("the path {path:?} leads out of the image")));
         }
         match self {
-            Self::Directory { path: root, directory } => {
+            Self::Directory { path: root, directory, .. } => {
                 let shown = root.join(path);
                 let failed = |error| SourceError::host("open", &shown, error);
                 // A link to a layer of another image leads on, but not out of the layout.
@@ -59,7 +61,9 @@ impl Store {
             Self::Archive { files, .. } => {
                 let found = follow(files, path.as_bytes()).and_then(|node| contents(files, node));
                 found.ok_or_else(|| {
-                    self.problem(format!("the file {path:?} is missing, sparse, or no regular file"))
+                    self.problem(format!(
+                        "the file {path:?} of the image is missing, sparse, or no regular file"
+                    ))
                 })
             }
         }
@@ -72,7 +76,8 @@ impl Store {
         descriptor: &Descriptor,
     ) -> Result<Section, SourceError> {
         let digest = Digest::parse(&descriptor.digest).map_err(|problem| self.problem(problem))?;
-        let section = self.open(&digest.path())?;
+        let is_flat = matches!(self, Self::Directory { flat: true, .. });
+        let section = self.open(&if is_flat { digest.name().to_owned() } else { digest.path() })?;
         if section.bytes() != descriptor.size {
             let (have, want) = (section.bytes(), descriptor.size);
             return Err(self.problem(format!("blob {} has {have} bytes, not {want}", descriptor.digest)));

@@ -122,6 +122,77 @@ fn platforms_and_names_choose() {
 }
 
 #[test]
+fn variants_of_a_processor_and_digests_choose() {
+    let root = tempfile::tempdir().unwrap();
+    let of = |file: &str, arch: &str, variant: Option<&str>| {
+        let mut platform = json!({"os": "linux", "architecture": arch});
+        if let Some(variant) = variant {
+            platform["variant"] = variant.into();
+        }
+        with(image(root.path(), &[tar(&[(file, b"")])]), "platform", platform)
+    };
+    let chosen = |manifests: &[Value], image: Option<&str>, platform: &str| {
+        index(root.path(), manifests);
+        let platform = (!platform.is_empty()).then(|| platform.into());
+        let options = SourceOptions { image: image.map(Into::into), platform, ..SourceOptions::default() };
+        open(root.path(), options).map(|tree| names(&tree).concat()).map_err(|error| error.to_string())
+    };
+    let amd = [of("second", "amd64", Some("v2")), of("plain", "amd64", None)];
+    for (wanted, file) in [("", "plain"), ("/v1", "plain"), ("/v2", "second"), ("/v3", "second")] {
+        assert_eq!(chosen(&amd, None, &format!("linux/amd64{wanted}")).as_deref(), Ok(file), "{wanted}");
+    }
+    let arm = [of("five", "arm", Some("v5")), of("seven", "arm", Some("v7"))];
+    assert_eq!(chosen(&arm, None, "linux/arm").as_deref(), Ok("seven"));
+    assert_eq!(chosen(&arm, None, "linux/arm/v6").as_deref(), Ok("five"));
+    assert!(chosen(&arm[1..], None, "linux/arm/v5").unwrap_err().contains("linux/arm/v7"));
+    let same = [of("first", "amd64", None), of("other", "amd64", None)];
+    let digest = same[1]["digest"].as_str().unwrap();
+    assert!(chosen(&same, None, "linux/amd64").unwrap_err().contains(digest));
+    assert_eq!(chosen(&same, Some(digest), "").as_deref(), Ok("other"));
+    assert_eq!(chosen(&same, Some(&digest[7..20]), "").as_deref(), Ok("other"));
+    let kind = |file: &str, kind: &str| {
+        with(image(root.path(), &[tar(&[(file, b"")])]), "annotations", json!({"kind": kind}))
+    };
+    let signed =
+        [kind("image", "dev.cosignproject.cosign/image"), kind("signature", "dev.cosignproject.cosign/sigs")];
+    assert_eq!(chosen(&signed, None, "").as_deref(), Ok("image"));
+}
+
+#[test]
+fn directories_of_docker_save_and_skopeo_are_images_and_nothing_missing_is_passed_over() {
+    let root = tempfile::tempdir().unwrap();
+    let (archive, saved, copied) =
+        (root.path().join("image.tar"), root.path().join("saved"), root.path().join("copied"));
+    let layers = [tar(&[("a", b"one")]), tar(&[(".wh.a", b""), ("b", b"two")])];
+    docker_archive(&archive, &layers, |manifest| manifest);
+    fs::create_dir(&saved).unwrap();
+    let tree = open(&archive, SourceOptions::default()).unwrap();
+    assert_eq!(names(&tree), ["b"]);
+    let unpacked = std::process::Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&saved).status();
+    assert!(unpacked.unwrap().success());
+    assert_eq!(names(&open(&saved, SourceOptions::default()).unwrap()), ["b"]);
+    fs::remove_file(saved.join("1/layer.tar")).unwrap();
+    assert!(open(&saved, SourceOptions::default()).unwrap_err().to_string().contains("1/layer.tar"));
+
+    fs::create_dir(&copied).unwrap();
+    fs::write(copied.join("version"), "Directory Transport Version: 1.1\n").unwrap();
+    let described: Vec<Value> = layers
+        .iter()
+        .map(|layer| {
+            let digest = sha256(layer);
+            fs::write(copied.join(&digest[7..]), layer).unwrap();
+            json!({"digest": digest, "size": layer.len()})
+        })
+        .collect();
+    let manifest =
+        |layers: &[Value]| fs::write(copied.join("manifest.json"), json!({"layers": layers}).to_string());
+    manifest(&described).unwrap();
+    assert_eq!(names(&open(&copied, SourceOptions::default()).unwrap()), ["b"]);
+    manifest(&[]).unwrap();
+    assert!(open(&copied, SourceOptions::default()).unwrap_err().to_string().contains("no layers"));
+}
+
+#[test]
 fn a_platform_that_no_index_tells_is_that_of_the_configuration() {
     let root = tempfile::tempdir().unwrap();
     let layer = blob(root.path(), &tar(&[("a", b"one")]));
@@ -250,7 +321,8 @@ fn links_of_a_layout_stay_in_it_and_pipes_are_not_waited_for() {
     symlink(top.path().join("secret"), root.join("a/absolute")).unwrap();
     let layout = platfs_host::Directory::open(root.join("a")).unwrap();
     layout.make_node("pipe", platfs_host::Kind::Fifo, (0, 0)).unwrap();
-    let store = Store::Directory { directory: platfs_host::Directory::open(&root).unwrap(), path: root };
+    let store =
+        Store::Directory { directory: platfs_host::Directory::open(&root).unwrap(), path: root, flat: false };
     assert_eq!(store.open("a/shared").unwrap().bytes(), 6);
     for path in ["a/up", "a/absolute"] {
         let said = store.open(path).unwrap_err().to_string();

@@ -155,3 +155,27 @@ fn data_that_lie_scattered_count_as_the_blocks_they_take() {
     read_bounded(&sparse(200)).unwrap();
     assert!(matches!(read_bounded(&sparse(300)), Err(SourceError::TooLarge { given: true, .. })));
 }
+
+#[test]
+fn what_a_layer_has_below_a_file_of_a_lower_one_takes_its_place() {
+    let mut builder = CatalogueBuilder::new(SourceOptions::default()).unwrap();
+    let mut reading = Reading::new(&SourceOptions::new()).unwrap();
+    for layer in [files(&["foo", "bar"]), files(&["foo/inside", "bar/.wh.gone"])] {
+        builder.begin_layer();
+        read_layer(&mut reading, &mut builder, &layer, "layer").unwrap();
+    }
+    let tree = builder.finish();
+    assert_eq!(names(&tree), ["bar", "foo", "inside"]);
+    assert!(tree.find(b"foo/inside").is_some());
+    // In one archive it is a mistake.
+    let mut builder = CatalogueBuilder::new(SourceOptions::default()).unwrap();
+    builder.begin_layer();
+    assert!(read_layer(&mut reading, &mut builder, &files(&["foo", "foo/inside"]), "layer").is_err());
+}
+
+#[test]
+fn links_have_the_mode_that_linux_gives_them() {
+    let link = Entry { target: b"x".to_vec(), mode: 0o755, ..entry("l", EntryKind::Symlink) };
+    let tree = layered(&[archive(&[link])]);
+    assert_eq!(tree.metadata(tree.find(b"l").unwrap()).mode, 0o777);
+}

@@ -1,0 +1,88 @@
+//! Files that are no archive, but what people take for a source of files: images of file systems and disks.
+//!
+//! Owns their names, for errors. Excludes reading them.
+
+use super::error::SourceError;
+use super::input::Section;
+use crate::archive::Input;
+use crate::archive::header::{BLOCK, Header};
+
+/// An archive without entries has this many bytes at most: zeros, as many as a tape record may have.
+const EMPTY_MAX: u64 = 1 << 20;
+
+/// Where the formats have their magic bytes, and their names.
+const MAGICS: [(u64, &[u8], &str); 11] = [
+    (1080, b"\x53\xef", "an ext2, ext3 or ext4 volume"),
+    (65_600, b"_BHRfS_M", "a btrfs volume"),
+    (0, b"XFSB", "an XFS volume"),
+    (1024, b"\xe2\xe1\xf5\xe0", "an EROFS volume"),
+    (1024, b"\x10\x20\xf5\xf2", "an F2FS volume"),
+    (32_769, b"CD001", "an ISO 9660 image"),
+    (0, b"hsqs", "a squashfs volume"),
+    (4096, b"gDla", "an Android image with several partitions (super)"),
+    (512, b"EFI PART", "a disk with partitions"),
+    (0, b"QFI\xfb", "a qcow2 disk image"),
+    (0, b"\x3a\xff\x26\xed", "an Android sparse image"),
+];
+
+/// What a file is, if it is one of these.
+fn name_of(section: &Section) -> Option<&'static str> {
+    MAGICS.iter().find_map(|(at, magic, name)| {
+        let mut found = vec![0; magic.len()];
+        let is_long = section.bytes() >= at + magic.len() as u64;
+        (is_long && section.read_exact_at(*at, &mut found).is_ok() && found == *magic).then_some(*name)
+    })
+}
+
+/// Refuses what does not begin as an archive does, if its name is known, and what begins as the end of one, unless nothing
+/// else is in it.
+pub(super) fn refuse(section: &Section, name: &str) -> Result<(), SourceError> {
+    let mut start = [0; 2 * BLOCK];
+    let len = start.len().min(usize::try_from(section.bytes()).unwrap_or(usize::MAX));
+    let start = start.get_mut(..len).unwrap_or_default();
+    section.read_exact_at(0, start).map_err(|error| SourceError::host("read", name, error))?;
+    let is_end = start.iter().all(|byte| *byte == 0);
+    let first = start.first_chunk().map(Header);
+    if !is_end && first.is_some_and(|first| first.is_zero() || first.checksum_holds()) {
+        return Ok(());
+    }
+    let is = match name_of(section) {
+        Some(is) => is,
+        None if !is_end || section.bytes() <= EMPTY_MAX && is_zero(section, name)? => return Ok(()),
+        None => "no archive: it begins with zeros and has no entry",
+    };
+    Err(SourceError::Foreign { archive: name.to_owned(), is })
+}
+
+fn is_zero(section: &Section, name: &str) -> Result<bool, SourceError> {
+    let mut bytes = vec![0; usize::try_from(section.bytes()).unwrap_or(0)];
+    let read = section.read_exact_at(0, &mut bytes);
+    read.map_err(|error| SourceError::host("read", name, error))?;
+    Ok(bytes.iter().all(|byte| *byte == 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(bytes: Vec<u8>) -> String {
+        refuse(&Section::of_bytes(bytes), "x").map_or_else(|error| error.to_string(), |()| String::new())
+    }
+
+    #[test]
+    fn volumes_and_disks_are_named_and_empty_archives_taken() {
+        let mut volume = vec![0; 1 << 20];
+        volume[1080..1082].copy_from_slice(b"\x53\xef");
+        assert!(refused(volume).contains("x: is an ext2, ext3 or ext4 volume"));
+        let mut disk = vec![0x33; 2048];
+        disk[512..520].copy_from_slice(b"EFI PART");
+        assert!(refused(disk).contains("a disk with partitions"));
+        for zeros in [512, 1024, 10_240, 1 << 20] {
+            assert_eq!(refused(vec![0; zeros]), "");
+        }
+        assert!(refused(vec![0; 3 << 20]).contains("no entry"));
+        assert!(refused([vec![0; 4096], vec![1; 512]].concat()).contains("no entry"));
+        // The reader says what is wrong with others.
+        assert_eq!(refused(b"text".to_vec()), "");
+    }
+}
