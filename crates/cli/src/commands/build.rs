@@ -71,6 +71,10 @@ pub struct Build {
     /// Leave out what matches the pattern (`*`, `?`, `[..]`, `**`); can be given several times.
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
+    /// Leaves out what lies on file systems mounted below a source directory. What the kernel shows in proc, sysfs and the like
+    /// is always left out.
+    #[arg(long)]
+    one_file_system: bool,
     /// Owner of everything, whatever the source says: numbers, or names from the source's own /etc/passwd and
     /// /etc/group, never from those of this machine.
     #[arg(long, value_name = "USER:GROUP")]

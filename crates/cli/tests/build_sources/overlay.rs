@@ -209,3 +209,40 @@ fn extended_options_of_the_root_hold_for_trees() {
     let value: String = b"system_u:object_r:root_t:s0\0".iter().map(|byte| format!("{byte:02x}")).collect();
     assert!(label.contains(&format!("security.selinux=0x{value}")), "{label}");
 }
+
+/// A source in use: what the kernel shows is left out, other file systems if that is asked for.
+#[test]
+fn mounts_below_a_source_are_no_files_of_it() {
+    let test = "mounts_below_a_source_are_no_files_of_it";
+    if !tool::have_root(test) || !tool::have_tools(test, &["unshare", "mount"]) {
+        return;
+    }
+    let scratch = Scratch::new("mounts-below");
+    let tree = scratch.join("tree");
+    write(tree.join("etc/f"), "");
+    ["proc", "other"].iter().for_each(|name| fs::create_dir(tree.join(name)).unwrap());
+    let script =
+        "mount -t proc proc $1/proc && mount -t tmpfs tmpfs $1/other && echo > $1/other/inside || exit 77
+        shift; exec \"$@\"";
+    for (option, inside) in [(None, 1), (Some("--one-file-system"), 0)] {
+        let image = scratch.join("image");
+        let mut command = tool::command("unshare");
+        command
+            .args(["-m", "sh", "-c", script, "sh"])
+            .arg(&tree)
+            .arg(env!("CARGO_BIN_EXE_plat"))
+            .arg("build");
+        let done =
+            command.args(option).args(["--force", "--size", "16M"]).arg(&tree).arg(&image).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        if done.status.code() == Some(77) {
+            return tool::skip(test, "nothing can be mounted in a namespace");
+        }
+        assert!(done.status.success() && said.contains("`proc` is left out: the kernel makes up"), "{said}");
+        assert_eq!(said.matches("`other` is left out").count(), 1 - inside, "{said}");
+        fsck::assert_clean(&image);
+        let names = listed(&image);
+        assert!(names.contains("./proc/") || names.contains("proc/"), "{names}");
+        assert_eq!((names.matches("self").count(), names.matches("other/inside").count()), (0, inside));
+    }
+}

@@ -47,6 +47,7 @@ pub struct SourceOptions {
     pub(super) spool: Option<PathBuf>,
     pub(super) devices: Option<DeviceTable>,
     pub(super) contexts: Option<FileContexts>,
+    pub(super) one_file_system: bool,
     pub(super) most: Option<u64>,
     pub(super) watch: Watch,
 }
@@ -133,6 +134,13 @@ impl SourceOptions {
     /// Chooses the image of this tag or reference name.
     pub fn image(mut self, name: impl Into<String>) -> Self {
         self.image = Some(name.into());
+        self
+    }
+
+    /// Does not enter directories of a source on which another file system is mounted. What the kernel shows as files (proc,
+    /// sysfs and the like) is never entered below a source.
+    pub fn one_file_system(mut self, stays: bool) -> Self {
+        self.one_file_system = stays;
         self
     }
 

@@ -22,7 +22,8 @@ impl Build {
     pub(super) fn read_source(&self, epoch: Option<u64>) -> Result<Source, Failure> {
         let spec = image::parse(self.image());
         let wrong = |error: FilterError| Failure::Usage(wrong_option(&error));
-        let mut options = Source::options().exclude(&self.exclude).map_err(wrong)?;
+        let options = Source::options().exclude(&self.exclude).map_err(wrong)?;
+        let mut options = options.one_file_system(self.one_file_system);
         options = self.map_uid.iter().fold(options, |options, range| options.map_uid(*range));
         options = self.map_gid.iter().fold(options, |options, range| options.map_gid(*range));
         if let Some(owner) = &self.owner {

@@ -49,6 +49,8 @@ pub(super) struct Lister<'a> {
     buffer: Vec<u8>,
     /// Open files have paths: `/proc` is mounted.
     has_paths: bool,
+    /// Directories on which another file system is mounted are not entered.
+    stays: bool,
 }
 
 /// Whether open files have paths, by which the attributes of everything can be asked for.
@@ -57,6 +59,34 @@ pub(super) fn has_paths() -> bool {
 }
 
 /// What an entry's attributes are asked of.
+/// Paths that are left out, each with the reason.
+pub(super) type LeftOut = Vec<(Vec<u8>, &'static str)>;
+
+/// A program removed it.
+pub(super) const GONE: &str = "it was removed meanwhile";
+const MOUNTED: &str = "another file system is mounted there (--one-file-system)";
+const OF_THE_KERNEL: &str = "the kernel makes up what is there (proc, sysfs and the like)";
+/// Types of such file systems (`linux/magic.h`): proc, sysfs, devpts, cgroup, cgroup2, debugfs, tracefs, securityfs, bpf,
+/// efivarfs, pstore, binfmt_misc, mqueue, configfs, selinuxfs, fusectl.
+const KERNELS: [u32; 16] = [
+    0x9fa0,
+    0x6265_6572,
+    0x1cd1,
+    0x27_e0eb,
+    0x6367_7270,
+    0x6462_6720,
+    0x7472_6163,
+    0x7363_6673,
+    0xcafe_4a11,
+    0xde5e_81e4,
+    0x6165_676c,
+    0x4249_4e4d,
+    0x1980_0202,
+    0x6265_6570,
+    0xf97c_ff8c,
+    0x6573_5543,
+];
+
 enum Asked {
     Path(Vec<u8>),
     Open(OwnedFd),
@@ -79,14 +109,27 @@ impl Asked {
 }
 
 impl<'a> Lister<'a> {
-    pub(super) fn new(exclude: &'a Excludes) -> Self {
-        Self { exclude, buffer: vec![0; 64 << 10], has_paths: has_paths() }
+    pub(super) fn new(exclude: &'a Excludes, stays: bool) -> Self {
+        Self { exclude, stays, buffer: vec![0; 64 << 10], has_paths: has_paths() }
     }
 
-    /// Lists the directory whose path below the root is `path`.
-    pub(super) fn list(&mut self, directory: &OwnedFd, path: &[u8]) -> Result<Vec<Found>, Failed> {
+    /// Why the contents of a directory are left out, where another file system is mounted on it.
+    pub(super) fn stops_at(&self, parent: &OwnedFd, directory: &OwnedFd) -> Option<&'static str> {
+        let device = |of| rustix::fs::fstat(of).map(|stat| stat.st_dev).ok();
+        if device(parent) == device(directory) {
+            return None;
+        }
+        let kind = rustix::fs::fstatfs(directory).ok().and_then(|found| u32::try_from(found.f_type).ok());
+        match kind {
+            Some(kind) if KERNELS.contains(&kind) => Some(OF_THE_KERNEL),
+            _ => self.stays.then_some(MOUNTED),
+        }
+    }
+
+    /// Lists the directory whose path below the root is `path`, with what vanished meanwhile.
+    pub(super) fn list(&mut self, directory: &OwnedFd, path: &[u8]) -> Result<(Vec<Found>, LeftOut), Failed> {
         let listing = Dir::read_from(directory).map_err(|error| Failed::new("list", path, error))?;
-        let mut found = Vec::new();
+        let (mut found, mut left_out) = (Vec::new(), Vec::new());
         for entry in listing {
             let entry = entry.map_err(|error| Failed::new("list", path, error))?;
             let name = entry.file_name().to_bytes();
@@ -94,11 +137,15 @@ impl<'a> Lister<'a> {
                 continue;
             }
             let path = super::join(path, name);
-            if !self.exclude.matches(&path, name) {
-                found.push(self.look(directory.as_fd(), name, &path)?);
+            if self.exclude.matches(&path, name) {
+                continue;
+            }
+            match self.look(directory.as_fd(), name, &path) {
+                Err(failed) if failed.is_gone() => left_out.push((path, GONE)),
+                looked => found.push(looked?),
             }
         }
-        Ok(found)
+        Ok((found, left_out))
     }
 
     fn look(&mut self, directory: BorrowedFd<'_>, name: &[u8], path: &[u8]) -> Result<Found, Failed> {

@@ -21,7 +21,7 @@ use super::error::{SourceError, SourceWarning};
 use super::reading::Reading;
 use super::tar::{self, Whiteout};
 use crate::archive::{Device, Times, Timestamp, Xattr};
-use list::{Found, Lister};
+use list::{Found, LeftOut, Lister};
 use platfs_host::Directory;
 use queue::{Job, Queue};
 use rustix::fs::{FileType, Stat};
@@ -48,6 +48,11 @@ struct Failed {
 }
 
 impl Failed {
+    /// The file is no longer there, or the process that it was about.
+    fn is_gone(&self) -> bool {
+        matches!(self.error, Errno::NOENT | Errno::SRCH)
+    }
+
     fn new(action: &'static str, path: &[u8], error: Errno) -> Self {
         Self { action, path: path.to_vec(), error }
     }
@@ -95,14 +100,14 @@ fn read_tree(
         reading.warnings.push(SourceWarning::NoPaths);
     }
     let exclude = builder.options().exclude.clone();
-    let threads = builder.options().threads;
+    let (threads, stays) = (builder.options().threads, builder.options().one_file_system);
     let kept = directory.try_clone().map_err(|error| SourceError::host("open", root, error))?;
     let directory = OwnedFd::from(directory);
     let host = builder
         .host_root(root, kept)
         .map_err(|error| SourceError::Tree { archive: root.display().to_string(), error })?;
     let mut tree = Tree { reading, builder, root, is_layer, links: HashMap::new() };
-    let mut lister = Lister::new(&exclude);
+    let mut lister = Lister::new(&exclude, stays);
     tree.put_root(&directory, &mut lister).map_err(|failed| failed.below(root))??;
     let queue = Queue::default();
     let top =
@@ -113,7 +118,7 @@ fn read_tree(
     std::thread::scope(|scope| {
         for _ in 0..threads {
             let send = send.clone();
-            scope.spawn(|| queue.work(&mut Lister::new(&exclude), send));
+            scope.spawn(|| queue.work(&mut Lister::new(&exclude, stays), send));
         }
         drop(send);
         let done = tree.take_all(&queue, &receive);
@@ -129,11 +134,24 @@ fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(THREADS)
 }
 
+/// Most warnings that are kept of a source: a directory in use can lose any number of files.
+const WARNINGS: usize = 64;
+
 /// The entries of one directory.
 struct Listing {
-    directory: Arc<OwnedFd>,
+    /// None if it was not entered.
+    directory: Option<Arc<OwnedFd>>,
     job: Job,
     found: Vec<Found>,
+    left_out: LeftOut,
+}
+
+impl Listing {
+    /// A directory that is not entered stays empty.
+    fn without(job: Job, reason: &'static str) -> Self {
+        let left_out = vec![(job.path.clone(), reason)];
+        Listing { directory: None, job, found: Vec::new(), left_out }
+    }
 }
 
 /// Puts what was found into the builder.
@@ -178,7 +196,10 @@ impl Tree<'_> {
     /// Puts the entries of a directory; returns its subdirectories, to be listed.
     fn take(&mut self, listing: Listing) -> Result<Vec<Job>, SourceError> {
         let mut jobs = Vec::new();
-        let Listing { directory, job, found } = listing;
+        let Listing { directory, job, found, left_out } = listing;
+        let left_out = left_out.into_iter().map(|(path, reason)| SourceWarning::LeftOut { path, reason });
+        self.reading.warnings.extend(left_out.take(WARNINGS.saturating_sub(self.reading.warnings.len())));
+        let Some(directory) = directory else { return Ok(jobs) };
         self.builder.set_flags(job.node, list::flags_of(&*directory));
         let found = if self.is_layer { self.whiteouts(&job, found)? } else { found };
         for found in found {

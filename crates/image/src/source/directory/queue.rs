@@ -1,6 +1,6 @@
 //! Directories waiting to be listed, and the threads that list them.
 
-use super::list::Lister;
+use super::list::{GONE, Lister};
 use super::{Failed, Listing};
 use crate::source::catalogue::NodeId;
 use rustix::fs::{Mode, OFlags};
@@ -83,9 +83,15 @@ fn list(lister: &mut Lister<'_>, job: Job) -> Result<Listing, Failed> {
         None => Arc::clone(&job.parent),
         Some(name) => {
             let opened = rustix::fs::openat(&job.parent, name.as_slice(), flags, Mode::empty());
-            Arc::new(opened.map_err(|error| Failed::new("open", &job.path, error))?)
+            match opened.map(Arc::new).map_err(|error| Failed::new("open", &job.path, error)) {
+                Err(failed) if failed.is_gone() => return Ok(Listing::without(job, GONE)),
+                opened => opened?,
+            }
         }
     };
-    let found = lister.list(&directory, &job.path)?;
-    Ok(Listing { directory, job, found })
+    if let Some(reason) = job.name.as_ref().and_then(|_| lister.stops_at(&job.parent, &directory)) {
+        return Ok(Listing::without(job, reason));
+    }
+    let (found, left_out) = lister.list(&directory, &job.path)?;
+    Ok(Listing { directory: Some(directory), job, found, left_out })
 }
