@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 
 pub use calls::Group;
 use platfs::rights::Powers;
-use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 /// How much of a cage there must be.
@@ -134,14 +134,6 @@ pub fn enter(plan: &Plan, mode: Mode) -> Result<(), String> {
             Err(format!("the kernel has no {what} for a cage; `--sandbox=auto` goes on with what there is"))
         }
         _ => Ok(()),
-    }
-}
-
-/// Keeps other programs of the user from reading the memory of this process, which holds keys. After its files were opened:
-/// names below `/proc/self/fd` lead nowhere then, but for root.
-pub fn hide() {
-    if CAGEABLE.get().is_some() {
-        let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     }
 }
 
