@@ -150,10 +150,10 @@ fn all_that_write_accepts_is_there() {
     }
 }
 
-/// The kernel hands over whole pages, with zeros around what was written: more blocks than the bytes need.
+/// The kernel hands over whole pages, with zeros around what was written: more blocks than the bytes need, and were promised.
 #[test]
-fn bytes_in_pages_of_several_blocks_have_room_for_the_page() {
-    let test = "bytes_in_pages_of_several_blocks_have_room_for_the_page";
+fn bytes_in_pages_of_several_blocks_need_room_for_themselves_only() {
+    let test = "bytes_in_pages_of_several_blocks_need_room_for_themselves_only";
     if !ready(test) {
         return;
     }
@@ -173,7 +173,8 @@ fn bytes_in_pages_of_several_blocks_have_room_for_the_page() {
         each.filter(Result::is_ok).count()
     };
     let taken = write(2000) + write(500_000) + write(900_000);
-    assert!((100..1200).contains(&taken), "{taken} were taken");
+    // Of 1 MiB in blocks of 1 KiB; whole pages would be 256.
+    assert!((400..1200).contains(&taken), "{taken} were taken");
     drop(files);
     full.judge(&accepted);
 }

@@ -111,6 +111,11 @@ pub fn read_named(path: &Path, most: u64) -> io::Result<(Facts, Vec<u8>)> {
 pub fn inside(root: &Directory, path: &Path) -> io::Result<(Facts, Opened)> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let open = |flags| settled(|| rustix::fs::openat2(root, path, flags, Mode::empty(), resolve));
+    if let (Some(name), 1) = (path.file_name(), path.components().count())
+        && root.look(name)?.kind != Kind::Symlink
+    {
+        return entry_of(root, name);
+    }
     match open(OFlags::PATH | OFlags::CLOEXEC) {
         // Linux before 5.6, and sandboxes that don't know the call.
         Err(Errno::NOSYS | Errno::PERM) => without_links(root, path),

@@ -7,7 +7,7 @@
 use ondisk::inode::Inode;
 use ondisk::units::InodeNumber;
 
-use super::write::{bytes_of, find_space, holes, keep_limits, limits_of, regular};
+use super::write::{WriteOptions, bytes_of, find_space, holes, keep_limits, limits_of, regular};
 use crate::dirty::{DirtyFile, State, clusters};
 use crate::error::{Error, Result};
 use crate::ranges::{ByteRange, FileBlocks};
@@ -54,6 +54,62 @@ impl Volume {
         if let Some(file) = self.session.delayed.find(number) {
             file.state().ahead = Default::default();
         }
+    }
+
+    /// Writes bytes of which only a part may have been promised space: whole pages, of which a program wrote a few bytes. Blocks
+    /// of zeros where the file has a hole, and of which nothing was promised, stay holes.
+    ///
+    /// # Errors
+    /// As [`Volume::write_at`].
+    pub fn write_expected(
+        &self,
+        number: InodeNumber,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<()> {
+        let size = self.format.geometry.block_size;
+        let range = ByteRange::new(offset, offset.saturating_add(data.len() as u64));
+        let inside = |from: u64, to: u64| {
+            let place = |at: u64| usize::try_from(at - offset).ok();
+            data.get(place(from)?..place(to)?)
+        };
+        let mut next = range.start;
+        for part in self.unexpected(number, range.outer(size))? {
+            for block in part.start..part.end {
+                let block = FileBlocks::new(block, block + 1).bytes(size);
+                let (start, end) = (block.start.max(range.start), block.end.min(range.end));
+                if inside(start, end).is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0)) {
+                    self.write_some(number, (next, inside(next, start)), options)?;
+                    next = end;
+                }
+            }
+        }
+        self.write_some(number, (next, inside(next, range.end)), options)
+    }
+
+    fn write_some(
+        &self,
+        number: InodeNumber,
+        (offset, data): (u64, Option<&[u8]>),
+        options: WriteOptions,
+    ) -> Result<()> {
+        match data.filter(|data| !data.is_empty()) {
+            Some(data) => self.write_at(number, offset, data, options),
+            None => Ok(()),
+        }
+    }
+
+    /// The parts of some blocks of a file that are holes, have no bytes in memory, and wait for none.
+    fn unexpected(&self, number: InodeNumber, blocks: FileBlocks) -> Result<Vec<FileBlocks>> {
+        let _pin = self.pin(number)?;
+        let mut seen = Seen::look(self, number)?;
+        regular(seen.node(), "written")?;
+        let file = self.session.delayed.enter(number);
+        let holes = seen.steady(|view, node| holes(view, node, blocks))?;
+        let state = file.state();
+        let clean = holes.iter().flat_map(|hole| state.pages.clean_parts(*hole));
+        Ok(clean.flat_map(|part| state.ahead.missing(part)).collect())
     }
 
     fn expect_once(&self, seen: &mut Seen<'_>, file: &DirtyFile, blocks: FileBlocks) -> Result<()> {

@@ -3,8 +3,6 @@
 //! Owns: when it must ask, and that what it takes has room promised. Excludes where little begins (`nearly_full`), and
 //! how a call is looked at (`calls`).
 
-use std::ops::Range;
-
 use fuse::{Caller, Known};
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
@@ -79,14 +77,6 @@ impl Tree {
     }
 }
 
-/// The pages of some bytes, from the first byte of the first to the last of the last. The kernel hands over whole pages, of
-/// which a program may have written a few bytes: with blocks that are smaller than a page, zeros around them need room, too.
-fn pages_of(offset: u64, len: u64) -> Range<u64> {
-    let page = rustix::param::page_size() as u64;
-    let end = offset.saturating_add(len);
-    offset - offset % page..end.checked_next_multiple_of(page).unwrap_or(end)
-}
-
 impl Altering<'_> {
     /// A program may be about to write to a file: has room promised to what it writes. What can't be seen of a call has
     /// none, and is reported when it is lost.
@@ -104,13 +94,8 @@ impl Altering<'_> {
         let Call::Writes { offset, len } = call else { return Ok(()) };
         let end = self.nearly_full.end(number, facts.size);
         let offset = offset.unwrap_or(end);
-        let pages = pages_of(offset, len);
         // The writer into the kernel's pages answers for the space as its owner: the kernel does not say later who it was.
-        match self.volume.on_behalf_of(facts.uid, facts.gid).expect(
-            number,
-            pages.start,
-            pages.end - pages.start,
-        ) {
+        match self.volume.on_behalf_of(facts.uid, facts.gid).expect(number, offset, len) {
             Ok(()) => {}
             // These are refused by the kernel, or when they come.
             Err(Error::Invalid(_) | Error::FileTooLarge(_)) => return Ok(()),

@@ -296,7 +296,12 @@ impl Altering<'_> {
         }
         if !data.is_empty() {
             // The writer into the kernel's pages is not known: the owner answers for the space.
-            self.volume.on_behalf_of(facts.uid, facts.gid).write_at(number, offset, data, options)?;
+            let volume = self.volume.on_behalf_of(facts.uid, facts.gid);
+            // The kernel hands over the whole page around what a program wrote. Only that was asked for.
+            match flags.cached && self.nearly_full.is_short() {
+                true => volume.write_expected(number, offset, data, options)?,
+                false => volume.write_at(number, offset, data, options)?,
+            }
         }
         add(&self.counts.written, len);
         if flags.sync || facts.flags.contains(InodeFlags::SYNC) {
