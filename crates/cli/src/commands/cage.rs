@@ -41,9 +41,16 @@ pub(super) fn reading(images: &[&OsString], files: &[PathBuf], output: Option<&P
     if let Some(output) = output {
         plan.writes.extend(places(output));
         plan.calls.extend([Group::Image, Group::Output]);
-        plan.keeps |= MAKES;
+        plan.keeps |= SHARES;
     }
     Some(plan)
+}
+
+/// What a plan has beside that gives files that it makes owners, kinds and attributes.
+pub(super) fn with_attributes(mut plan: Plan) -> Plan {
+    plan.calls.push(Group::Attributes);
+    plan.keeps |= MAKES;
+    plan
 }
 
 /// What all keep.

@@ -112,7 +112,9 @@ impl Form {
 impl Export {
     pub(super) fn cage(&self) -> Option<Plan> {
         let out = (Form::by_ending(&self.out) != Form::Stdout).then_some(&*self.out);
-        cage::reading(&[&self.image], &self.keys.files(), out)
+        let plan = cage::reading(&[&self.image], &self.keys.files(), out)?;
+        let gives = Form::by_ending(&self.out) == Form::Directory;
+        Some(if gives { cage::with_attributes(plan) } else { plan })
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {

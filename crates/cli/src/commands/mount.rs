@@ -158,6 +158,9 @@ impl Mount {
         plan.reads.extend(options.keys.iter().map(|key| keys::file_of(OsStr::new(key))));
         plan.writes.extend(["/dev/null", tuning::KNOBS].map(PathBuf::from));
         plan.calls.extend([Group::Image, Group::Answer, Group::Fuse]);
+        if options.transport != fuse::Transport::Device {
+            plan.calls.push(Group::Ring);
+        }
         plan.keeps |= CapabilitySet::SYS_NICE | CapabilitySet::IPC_LOCK | CapabilitySet::SYS_RESOURCE;
         plan
     }

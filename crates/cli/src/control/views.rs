@@ -123,7 +123,8 @@ impl Views {
         for view in self.views.iter().filter(|view| everywhere || view.number == number) {
             let Some(top) = view.top(volume) else { continue };
             for over in self.over.iter().filter(|over| over.view == view.number) {
-                let way = over.directory.strip_prefix(&view.directory).unwrap_or(&over.directory);
+                let way = over.directory.strip_prefix(&view.directory);
+                let way = way.map_err(|_| "its mounts can't be told apart")?;
                 if leads_through(volume, top, way, (spot, named)).map_err(|error| error.to_string())? {
                     return Ok(Some(&over.directory));
                 }

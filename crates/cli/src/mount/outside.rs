@@ -12,8 +12,9 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -39,7 +40,8 @@ const LONGEST: usize = 64 << 10;
 /// How a mount is made, as the command line says it.
 #[derive(Clone, Serialize, Deserialize)]
 struct Terms {
-    directory: PathBuf,
+    /// As the system has it, in whatever encoding.
+    directory: Vec<u8>,
     source: String,
     subtype: String,
     allow_other: bool,
@@ -160,7 +162,7 @@ impl Outside {
             .spawn()?;
         let outside = Arc::new(Outside { socket: Mutex::new(Some(ours)), child: Mutex::new(child) });
         let Options { source, subtype, allow_other, suid, dev, exec, .. } = options.clone();
-        let directory = directory.to_owned();
+        let directory = directory.as_os_str().as_bytes().to_vec();
         let terms = Terms { directory, source, subtype, allow_other, suid, dev, exec };
         let socket = locked(&outside.socket);
         send(socket.as_ref().ok_or(io::ErrorKind::NotConnected)?, &Ask::Terms(terms), None)?;
@@ -229,24 +231,34 @@ pub fn run_if_meant(arguments: &[OsString]) -> Option<ExitCode> {
     let _ = rustix::process::setsid();
     let _ = std::env::set_current_dir("/");
     daemon::leave_no_core();
-    let served = rustix::io::dup(rustix::stdio::stdin()).map_err(io::Error::from).and_then(|it| serve(&it));
+    let served = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
+        .map_err(io::Error::from)
+        .and_then(|it| serve(&it));
     Some(if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn serve(socket: &OwnedFd) -> io::Result<()> {
     let Some((Ask::Terms(terms), _)) = receive(socket)? else { return Ok(()) };
-    let mut may_mount = true;
+    let directory = Path::new(OsStr::from_bytes(&terms.directory));
+    // It unmounts what it has mounted, once.
+    let (mut may_mount, mut is_mounted) = (true, false);
     while let Some((ask, file)) = receive(socket)? {
         let mut passed = None;
         let answer = match ask {
             Ask::Mount { read_only, own_permissions } if std::mem::take(&mut may_mount) => {
-                let mounted = fuse::Here.mount(&terms.directory, &terms.options(read_only, own_permissions));
+                let mounted = fuse::Here.mount(directory, &terms.options(read_only, own_permissions));
+                is_mounted = mounted.is_ok();
                 let (opened, done) = mounted.map_or_else(|why| (None, Err(why)), |it| (Some(it), Ok(())));
                 passed = opened;
                 Answer::of(done)
             }
             Ask::Mount { .. } | Ask::Terms(_) => Answer::Failed(None, "it was mounted already".into()),
-            Ask::Unmount { lazy } => Answer::of(fuse::unmount(&terms.directory, lazy)),
+            Ask::Unmount { lazy } if is_mounted => {
+                let done = fuse::unmount(directory, lazy);
+                is_mounted = done.is_err();
+                Answer::of(done)
+            }
+            Ask::Unmount { .. } => Answer::Failed(None, "it is not mounted".into()),
             Ask::Root { thread } => {
                 passed = control::root_of(thread);
                 Answer::Done

@@ -5,7 +5,7 @@
 //! passed over.
 
 use std::collections::HashSet;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -36,7 +36,10 @@ impl Prefetch {
     /// # Errors
     /// The trace can't be read, or is none.
     pub fn wanted(trace: &Path) -> io::Result<Vec<Wanted>> {
-        let (_, text) = platfs_host::read_named(trace, TRACE_MAX)?;
+        let (_, file) = platfs_host::open_named(trace, false)?;
+        let file = file.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "is no regular file"))?;
+        let mut text = Vec::new();
+        file.take(TRACE_MAX).read_to_end(&mut text)?;
         wanted(&text)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "is no trace by `plat mount --trace`"))
     }

@@ -14,12 +14,17 @@ pub enum Group {
     Image,
     /// Making files.
     Output,
+    /// Giving files owners, modes, times and attributes by their names. Landlock does not look at that: it holds for all files
+    /// that this user may change.
+    Attributes,
     /// Removing files.
     Remove,
     /// Answering at sockets that are open.
     Answer,
-    /// Requests of FUSE: threads that have a class and a processor, requests over io_uring.
+    /// Requests of FUSE: threads that have a class and a processor.
     Fuse,
+    /// Requests over io_uring, whose rings do what no filter sees.
+    Ring,
     /// Connections to other hosts.
     Network,
 }
@@ -135,34 +140,20 @@ mod known {
 
     const OUTPUT: &[c_long] = &[
         libc::SYS_fchmod,
-        libc::SYS_fchmodat,
         libc::SYS_fchown,
-        libc::SYS_fchownat,
         libc::SYS_fgetxattr,
         libc::SYS_flistxattr,
         libc::SYS_fremovexattr,
         libc::SYS_fsetxattr,
-        // Of links, and by names of open files in `/proc`.
-        libc::SYS_getxattr,
-        libc::SYS_lgetxattr,
         libc::SYS_linkat,
-        libc::SYS_listxattr,
-        libc::SYS_llistxattr,
-        libc::SYS_lremovexattr,
-        libc::SYS_lsetxattr,
         libc::SYS_mkdirat,
         libc::SYS_mknodat,
         libc::SYS_renameat,
-        libc::SYS_removexattr,
         libc::SYS_renameat2,
-        libc::SYS_setxattr,
         libc::SYS_statfs,
         libc::SYS_symlinkat,
         libc::SYS_umask,
         libc::SYS_unlinkat,
-        libc::SYS_utimensat,
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_chmod,
         #[cfg(target_arch = "x86_64")]
         libc::SYS_mkdir,
         #[cfg(target_arch = "x86_64")]
@@ -171,6 +162,23 @@ mod known {
         libc::SYS_rmdir,
         #[cfg(target_arch = "x86_64")]
         libc::SYS_unlink,
+    ];
+
+    const ATTRIBUTES: &[c_long] = &[
+        libc::SYS_fchmodat,
+        libc::SYS_fchownat,
+        // Of links, and by names of open files in `/proc`.
+        libc::SYS_getxattr,
+        libc::SYS_lgetxattr,
+        libc::SYS_listxattr,
+        libc::SYS_llistxattr,
+        libc::SYS_lremovexattr,
+        libc::SYS_lsetxattr,
+        libc::SYS_removexattr,
+        libc::SYS_setxattr,
+        libc::SYS_utimensat,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_chmod,
     ];
 
     const REMOVE: &[c_long] = &[
@@ -197,9 +205,6 @@ mod known {
         libc::SYS_fgetxattr,
         libc::SYS_fsetxattr,
         libc::SYS_getpriority,
-        libc::SYS_io_uring_enter,
-        libc::SYS_io_uring_register,
-        libc::SYS_io_uring_setup,
         libc::SYS_sched_setaffinity,
         libc::SYS_sched_setscheduler,
         libc::SYS_setpriority,
@@ -208,6 +213,9 @@ mod known {
         #[cfg(target_arch = "x86_64")]
         libc::SYS_dup2,
     ];
+
+    const RING: &[c_long] =
+        &[libc::SYS_io_uring_enter, libc::SYS_io_uring_register, libc::SYS_io_uring_setup];
 
     const NETWORK: &[c_long] = &[
         libc::SYS_bind,
@@ -230,9 +238,11 @@ mod known {
         match group {
             Group::Image => IMAGE,
             Group::Output => OUTPUT,
+            Group::Attributes => ATTRIBUTES,
             Group::Remove => REMOVE,
             Group::Answer => ANSWER,
             Group::Fuse => FUSE,
+            Group::Ring => RING,
             Group::Network => NETWORK,
         }
     }
@@ -243,6 +253,19 @@ mod known {
         let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, compared, value)?;
         Ok(vec![SeccompRule::new(vec![condition])?])
     }
+
+    /// A rule for calls whose argument is none of these.
+    fn without(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, Error> {
+        let differs =
+            |value: &u64| SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, *value);
+        Ok(vec![SeccompRule::new(values.iter().map(differs).collect::<Result<_, _>>()?)?])
+    }
+
+    /// Typing into a terminal, and having signals sent (`asm-generic/ioctls.h`, `asm-generic/sockios.h`): TIOCSTI, TIOCLINUX,
+    /// FIOSETOWN, SIOCSPGRP.
+    const NO_IOCTLS: &[u64] = &[0x5412, 0x541c, 0x8901, 0x8902];
+    /// Having signals sent: F_SETOWN, F_SETSIG, F_SETOWN_EX (`asm-generic/fcntl.h`).
+    const NO_FCNTLS: &[u64] = &[8, 10, 15];
 
     fn errno(number: i32) -> SeccompAction {
         SeccompAction::Errno(number.unsigned_abs())
@@ -261,7 +284,15 @@ mod known {
         let thread = u64::from(libc::CLONE_THREAD.cast_unsigned());
         rules.insert(libc::SYS_clone, with(0, thread, thread)?);
         let own = u64::from(std::process::id());
-        rules.insert(libc::SYS_tgkill, with(0, u64::from(u32::MAX), own)?);
+        let all = u64::from(u32::MAX);
+        rules.insert(libc::SYS_tgkill, with(0, all, own)?);
+        rules.insert(libc::SYS_prlimit64, [with(0, all, 0)?, with(0, all, own)?].concat());
+        rules.insert(libc::SYS_ioctl, without(1, NO_IOCTLS)?);
+        rules.insert(libc::SYS_fcntl, without(1, NO_FCNTLS)?);
+        if plan.network {
+            let family = |family: i32| with(0, all, u64::from(family.cast_unsigned()));
+            rules.insert(libc::SYS_socket, [family(libc::AF_INET)?, family(libc::AF_INET6)?].concat());
+        }
         let listed = SeccompFilter::new(rules, errno(libc::EPERM), SeccompAction::Allow, arch)?;
         // The stricter answer of the two counts.
         for filter in [unknown, listed] {

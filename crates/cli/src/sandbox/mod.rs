@@ -111,7 +111,7 @@ pub fn enter(plan: &Plan, mode: Mode) -> Result<(), String> {
     let _ = BEFORE.set(effective());
     let _ = rustix::thread::set_no_new_privs(true);
     // Memory may hold what the image holds.
-    let none = Rlimit { current: Some(0), maximum: rustix::process::getrlimit(Resource::Core).maximum };
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
     let _ = rustix::process::setrlimit(Resource::Core, none);
     let landlock = paths::restrict(plan);
     let kept = keep(plan.keeps);

@@ -59,6 +59,8 @@ fn attempts(file: &Path) -> Vec<Attempt<'_>> {
     let rename = move || std::fs::rename(file, moved()).and_then(|()| std::fs::rename(moved(), file));
     vec![
         ("read a file", Box::new(move || File::open(file).is_ok())),
+        ("change a mode", Box::new(move || rustix::fs::chmod(file, Mode::RWXU).is_ok())),
+        ("change an owner", Box::new(move || rustix::fs::chown(file, None, None).is_ok())),
         ("write a file", Box::new(move || File::options().write(true).open(file).is_ok())),
         (
             "cut a file off",

@@ -3,25 +3,43 @@
 
 use super::entry::EntryKind;
 use super::reader::{Input, Reader};
+use std::collections::HashMap;
 
 /// Longer tables are not read.
 pub(crate) const MOST: u64 = 16 << 20;
 
 /// The number of a name. Lines are `NAME:PASSWORD:NUMBER:...`, in both tables.
 pub(crate) fn number_of(table: &[u8], name: &[u8]) -> Option<u32> {
-    table.split(|byte| *byte == b'\n').find_map(|line| {
-        let mut fields = line.split(|byte| *byte == b':');
-        let is_it = fields.next()? == name;
-        let number = fields.nth(1)?;
-        if is_it { std::str::from_utf8(number).ok()?.parse().ok() } else { None }
-    })
+    let lines = table.split(|byte| *byte == b'\n').filter_map(of_line);
+    lines.filter(|(of, _)| *of == name).map(|(_, number)| number).next()
 }
 
-/// The tables that an archive holds.
+/// Longest table of an archive that is looked at: each entry may name all that it holds.
+const TABLE_MOST: u64 = 1 << 20;
+
+/// Names and numbers of the tables that an archive holds.
 #[derive(Default)]
 pub(super) struct Tables {
-    passwd: Vec<u8>,
-    group: Vec<u8>,
+    passwd: HashMap<Box<[u8]>, u32>,
+    group: HashMap<Box<[u8]>, u32>,
+}
+
+/// All names of a table. The first line of a name counts.
+fn numbers(table: &[u8]) -> HashMap<Box<[u8]>, u32> {
+    let mut numbers = HashMap::new();
+    for line in table.split(|byte| *byte == b'\n') {
+        if let Some((name, number)) = of_line(line) {
+            numbers.entry(name.into()).or_insert(number);
+        }
+    }
+    numbers
+}
+
+/// The name and number of a line.
+fn of_line(line: &[u8]) -> Option<(&[u8], u32)> {
+    let mut fields = line.split(|byte| *byte == b':');
+    let (name, number) = (fields.next()?, fields.nth(1)?);
+    Some((name, std::str::from_utf8(number).ok()?.parse().ok()?))
 }
 
 impl Tables {
@@ -36,12 +54,12 @@ impl Tables {
                 _ => continue,
             };
             let [run] = entry.runs.as_slice() else { continue };
-            if entry.kind != EntryKind::File || run.len > MOST {
+            if entry.kind != EntryKind::File || run.len > TABLE_MOST {
                 continue;
             }
             let mut bytes = vec![0; usize::try_from(run.len).unwrap_or(0)];
             if input.read_exact_at(run.archive_offset, &mut bytes).is_ok() {
-                *table = bytes;
+                *table = numbers(&bytes);
             }
         }
         tables
@@ -49,7 +67,8 @@ impl Tables {
 
     /// The number of a user's name, or of a group's.
     pub(super) fn number(&self, name: &[u8], group: bool) -> Option<u32> {
-        number_of(if group { &self.group } else { &self.passwd }, name)
+        let table = if group { &self.group } else { &self.passwd };
+        table.get(name).copied()
     }
 }
 
@@ -65,5 +84,7 @@ mod tests {
             (number_of(table, b"no"), number_of(table, b"broken"), number_of(table, b"")),
             (None, None, None)
         );
+        let all = numbers(table);
+        assert_eq!((all.len(), all.get(&b"web"[..])), (2, Some(&33)));
     }
 }

@@ -156,6 +156,11 @@ pub enum SourceWarning {
         /// Why.
         reason: &'static str,
     },
+    /// More files of the host were left out than are named.
+    MoreLeftOut {
+        /// How many more.
+        count: usize,
+    },
     /// `/proc` is not mounted: a directory's links, devices and pipes can't be asked for their attributes.
     NoPaths,
     /// Extended attributes of other systems, whose names Linux does not know.
@@ -170,6 +175,7 @@ impl fmt::Display for SourceWarning {
         match self {
             Self::Tar { archive, warning } => write!(f, "{archive}: {warning}"),
             Self::LeftOut { path, reason } => write!(f, "{} is left out: {reason}", Quoted(path)),
+            Self::MoreLeftOut { count } => write!(f, "{count} more files and directories are left out"),
             Self::NoPaths => {
                 write!(
                     f,

@@ -89,6 +89,10 @@ impl Form {
 
 impl Map {
     pub(super) fn cage(&self) -> Option<Plan> {
+        // Files of mounts, of which the kernel is asked.
+        if self.extents {
+            return None;
+        }
         cage::reading(&[&self.image], &[], self.output.as_deref())
     }
 

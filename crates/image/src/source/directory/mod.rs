@@ -106,7 +106,7 @@ fn read_tree(
     let host = builder
         .host_root(root, kept)
         .map_err(|error| SourceError::Tree { archive: root.display().to_string(), error })?;
-    let mut tree = Tree { reading, builder, root, is_layer, links: HashMap::new() };
+    let mut tree = Tree { reading, builder, root, is_layer, links: HashMap::new(), left_out: 0 };
     let mut lister = Lister::new(&exclude, stays);
     tree.put_root(&directory, &mut lister).map_err(|failed| failed.below(root))??;
     let queue = Queue::default();
@@ -122,6 +122,9 @@ fn read_tree(
         }
         drop(send);
         let done = tree.take_all(&queue, &receive);
+        if let Some(count) = tree.left_out.checked_sub(WARNINGS).filter(|count| *count > 0) {
+            tree.reading.warnings.push(SourceWarning::MoreLeftOut { count });
+        }
         // Threads end when there is nothing to do, or no receiver left.
         queue.close();
         drop(receive);
@@ -163,6 +166,8 @@ struct Tree<'a> {
     is_layer: bool,
     /// Files of several names met before.
     links: HashMap<(u64, u64), NodeId>,
+    /// Paths that were left out.
+    left_out: usize,
 }
 
 impl Tree<'_> {
@@ -198,7 +203,12 @@ impl Tree<'_> {
         let mut jobs = Vec::new();
         let Listing { directory, job, found, left_out } = listing;
         let left_out = left_out.into_iter().map(|(path, reason)| SourceWarning::LeftOut { path, reason });
-        self.reading.warnings.extend(left_out.take(WARNINGS.saturating_sub(self.reading.warnings.len())));
+        for warning in left_out {
+            self.left_out += 1;
+            if self.left_out <= WARNINGS {
+                self.reading.warnings.push(warning);
+            }
+        }
         let Some(directory) = directory else { return Ok(jobs) };
         self.builder.set_flags(job.node, list::flags_of(&*directory));
         let found = if self.is_layer { self.whiteouts(&job, found)? } else { found };

@@ -63,8 +63,12 @@ pub(super) fn docker_image<'i>(
         ([], None) => Err("manifest.json lists no image".to_owned()),
         (_, None) => Err(format!("it holds several images, choose one by its name: {}", all())),
         (_, Some(name)) => {
-            let found = images.iter().find(|image| tags(image).any(|tag| is_meant(tag, name)));
-            found.ok_or_else(|| format!("it holds no image named {name:?}, but {}", all()))
+            let mut found = images.iter().filter(|image| tags(image).any(|tag| is_meant(tag, name)));
+            match (found.next(), found.next()) {
+                (Some(image), other) if other.is_none_or(|other| other.config == image.config) => Ok(image),
+                (Some(_), _) => Err(format!("it holds several images of that name, choose one: {}", all())),
+                (None, _) => Err(format!("it holds no image named {name:?}, but {}", all())),
+            }
         }
     }
 }
@@ -159,7 +163,7 @@ impl Platform {
         };
         let own = self.variant.as_deref();
         match (number(own), number(variant)) {
-            (Some(own), Some(wanted)) if own <= wanted => Some(own + 1),
+            (Some(own), Some(wanted)) if own <= wanted => Some(u32::saturating_add(own, 1)),
             // Nobody asked for a variant: better a newer one than none.
             (Some(_), Some(_)) if variant.is_none() => Some(0),
             (Some(_), Some(_)) => None,
