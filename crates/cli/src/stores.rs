@@ -135,7 +135,9 @@ fn of_network() -> Vec<PathBuf> {
     let named = NAMED.iter().filter_map(std::env::var_os).map(PathBuf::from);
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let own = home.iter().flat_map(|home| [".aws", ".azure", ".config/gcloud"].map(|name| home.join(name)));
-    SYSTEM.iter().map(PathBuf::from).chain(named).chain(own).collect()
+    // Where the names of hosts are asked: often a link to what another program keeps.
+    let resolver = std::fs::canonicalize("/etc/resolv.conf").ok();
+    SYSTEM.iter().map(PathBuf::from).chain(named).chain(own).chain(resolver).collect()
 }
 
 /// How long a store that does not answer is waited for.

@@ -226,7 +226,14 @@ impl Device for FileDevice {
             io::ErrorKind::WriteZero,
         )?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        fallocate(&self.file, flags, offset, len).map_err(io::Error::from)
+        match fallocate(&self.file, flags, offset, len) {
+            // Of a block device the kernel drops its pages first, and keeps those that are not written yet.
+            Err(rustix::io::Errno::BUSY) => {
+                self.file.sync_data()?;
+                Ok(fallocate(&self.file, flags, offset, len)?)
+            }
+            done => Ok(done?),
+        }
     }
 
     #[cfg(target_os = "linux")]

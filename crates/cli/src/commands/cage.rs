@@ -12,7 +12,8 @@ use crate::sandbox::{Group, Plan};
 use crate::{door, stores};
 
 /// Refuses to go on without a cage.
-pub const NO_CAGE: &str = "has no cage for this: `--sandbox=require` is for images that are read, served or mounted, not for mounts";
+pub const NO_CAGE: &str =
+    "has no cage for this: `--sandbox=require` is for commands that read, serve or mount an image";
 
 /// What the kernel shows: the process itself, its limits, block devices.
 const SYSTEM: [&str; 2] = ["/proc", "/sys"];

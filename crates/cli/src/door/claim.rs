@@ -6,7 +6,7 @@
 //! the latest. Beside it stands a shared flock(2) for programs that lock whole files.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -161,6 +161,14 @@ fn exclusive(path: &Path, write: bool) -> Option<std::io::Result<File>> {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => None,
         opened => Some(opened),
     }
+}
+
+/// A block device takes no writes. Linux opens it for writing all the same, and only each write fails.
+pub(super) fn is_write_protected(file: &File) -> bool {
+    let Ok(facts) = file.metadata() else { return false };
+    let (major, minor) = (rustix::fs::major(facts.rdev()), rustix::fs::minor(facts.rdev()));
+    let said = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
+    said.is_ok_and(|said| said.trim() == "1")
 }
 
 /// The holder of a block device that was opened exclusively. What can't be opened says nothing.

@@ -101,6 +101,10 @@ impl Alone {
         if let Some(user) = users::find(&found.ground, Purpose::Write) {
             return Err(ImageError::InUse(user));
         }
+        if found.is_block && claim::is_write_protected(&found.file) {
+            let why = "the device is write-protected; `blockdev --setrw` lifts that where it can be lifted";
+            return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, why).into());
+        }
         if found.is_block {
             held.extend(claim::exclusively(&found.path, &found.ground)?);
         }

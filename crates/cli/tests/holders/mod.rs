@@ -332,6 +332,29 @@ fn what_a_mount_of_ours_holds() {
     let mounted = Mounted::new(&image, &["-o", "rw"]).unwrap();
     host.refused(&WRITING, &device.0, &["plat has it mounted on"]);
     drop(mounted.unmount());
+    drop(device);
+    untouched(&image);
+}
+
+/// Linux opens such a device for writing, and only writes fail: too late for whom a mount has accepted bytes from.
+#[test]
+fn a_write_protected_device_is_mounted_for_reading() {
+    let test = "a_write_protected_device_is_mounted_for_reading";
+    if !have_fuse(test) || !able(test) {
+        return;
+    }
+    let host = Host::new(test);
+    let image = host.image("disk.img");
+    let device = Loop::new(&image, &["-r"]);
+    let refused = Mounted::new(&device.0, &["-o", "rw"]).err().unwrap_or_default();
+    assert!(refused.contains("write-protected"), "{refused}");
+    let mounted = Mounted::new(&device.0, &[]).unwrap();
+    let error = fs::write(mounted.path().join("new"), "").unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    let log = mounted.unmount().join(" ");
+    assert!(log.contains("mounted for reading only") && log.contains("write-protected"), "{log}");
+    let refused = plat(&["mkdir"]).arg(&device.0).arg("/new").output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
     untouched(&image);
 }
 

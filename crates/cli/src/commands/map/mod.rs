@@ -90,7 +90,7 @@ impl Form {
 impl Map {
     pub(super) fn cage(&self) -> Option<Plan> {
         // Files of mounts, of which the kernel is asked.
-        if self.extents {
+        if self.extents || extents::is_in_mount(&self.image) {
             return None;
         }
         cage::reading(&[&self.image], &[], self.output.as_deref())
