@@ -85,6 +85,6 @@ mod tests {
             (None, None, None)
         );
         let all = numbers(table);
-        assert_eq!((all.len(), all.get(&b"web"[..])), (2, Some(&33)));
+        assert_eq!((all.len(), all.get(&b"web"[..])), (3, Some(&33)));
     }
 }
