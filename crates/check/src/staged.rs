@@ -103,7 +103,7 @@ impl Staged {
     /// Offsets and new bytes of what was changed, rising; each inside one piece of 1,024 bytes.
     ///
     /// # Errors
-    /// What is to be copied can't be read any more.
+    /// The source of a copy can't be read any more.
     pub fn changes(&self) -> io::Result<Vec<(u64, Box<[u8; PIECE]>)>> {
         let copies = self.copies.read().unwrap_or_else(PoisonError::into_inner);
         let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
@@ -280,7 +280,7 @@ mod tests {
         assert!(staged.write_at(9999, &[0; 2]).is_err());
     }
 
-    /// A device whose first bytes can't be read any more once it is told so.
+    /// A device that fails to read its first bytes from the moment that a test says so.
     struct Failing(MemoryDevice, AtomicBool);
 
     impl Device for Failing {

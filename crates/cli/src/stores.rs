@@ -31,6 +31,7 @@ use platfs_store::{Address, Cache, LocalLog, Result, Store, Stored, Volume};
 
 use crate::locks::locked;
 use crate::progress;
+use crate::sandbox::Plan;
 
 /// Bytes of the cache where nothing is said.
 const CACHE_SIZE: u64 = 8 << 30;
@@ -80,21 +81,10 @@ pub fn give_up() {
     known.iter().filter_map(Weak::upgrade).for_each(|store| store.give_up());
 }
 
-/// What is reached for a volume of a store: files that are read, directories in which files are made, and hosts.
-#[derive(Default)]
-pub struct Reached {
-    /// Files, and directories with all below them, that are read.
-    pub reads: Vec<PathBuf>,
-    /// Directories in which files are made.
-    pub writes: Vec<PathBuf>,
-    /// The store is on other hosts.
-    pub network: bool,
-}
-
-/// What is reached for a volume. Directories of this program that it needs are made.
+/// Part of a cage's plan that a volume of a store needs. Directories of this program that it needs are made.
 #[must_use]
-pub fn reached(name: &OsStr) -> Reached {
-    let Ok(address) = address(name) else { return Reached::default() };
+pub fn reached(name: &OsStr) -> Plan {
+    let Ok(address) = address(name) else { return Plan::default() };
     let place = address.place();
     let own = place.trim_start().strip_prefix("file://").map(PathBuf::from);
     let cache = cache_directory(&address);
@@ -105,10 +95,10 @@ pub fn reached(name: &OsStr) -> Reached {
     }
     let network = !address.is_local();
     let reads = if network { of_network() } else { Vec::new() };
-    Reached { reads, writes: own.into_iter().chain(cache).chain(log).collect(), network }
+    Plan { reads, writes: own.into_iter().chain(cache).chain(log).collect(), network, ..Plan::default() }
 }
 
-/// What tells names of hosts, whom to believe, and who this is.
+/// Files that tell names of hosts, certificates and credentials.
 fn of_network() -> Vec<PathBuf> {
     const SYSTEM: [&str; 9] = [
         "/etc",

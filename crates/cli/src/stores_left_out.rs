@@ -4,10 +4,11 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use platfs::device::Device;
+
+use crate::sandbox::Plan;
 
 /// Schemes that mean a store.
 const SCHEMES: [&[u8]; 4] = [b"file://", b"s3://", b"gs://", b"az://"];
@@ -23,21 +24,10 @@ pub fn is_meant(name: &OsStr) -> bool {
     SCHEMES.iter().any(|scheme| name.as_bytes().starts_with(scheme))
 }
 
-/// What is reached for a volume of a store: nothing.
-#[derive(Default)]
-pub struct Reached {
-    /// Files that are read.
-    pub reads: Vec<PathBuf>,
-    /// Directories in which files are made.
-    pub writes: Vec<PathBuf>,
-    /// The store is on other hosts.
-    pub network: bool,
-}
-
-/// Nothing is reached.
+/// Part of a cage's plan that a volume of a store needs: none.
 #[must_use]
-pub fn reached(_: &OsStr) -> Reached {
-    Reached::default()
+pub fn reached(_: &OsStr) -> Plan {
+    Plan::default()
 }
 
 /// Refuses.

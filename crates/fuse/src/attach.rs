@@ -92,7 +92,7 @@ pub fn mount_point(directory: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Who changes the tree of mounts for a session. A process that may not do so itself has another do it.
+/// Changes the tree of mounts for a session. A process that may not do so itself has another do it.
 pub trait Mounter: Send + Sync {
     /// Mounts on a directory, and returns the connection to the kernel.
     ///

@@ -12,11 +12,11 @@ use std::collections::BTreeSet;
 
 use crate::error::{Error, Result};
 use crate::format::{VolumeId, hex, unhex};
-use crate::objects::Version;
+use crate::objects::{REPLACED_MAX, Version};
 use crate::store::Store;
 
 const VOLUMES: &str = "gc/volumes";
-const VOLUMES_MAX: u64 = 64 << 20;
+const VOLUMES_MAX: u64 = REPLACED_MAX;
 /// What stands behind a volume that was removed.
 const REMOVED: &str = " removed";
 /// How often others may come between.

@@ -16,7 +16,7 @@ use crate::kinds::inodes::{
 /// Flags with which nothing could be done to a special file or symbolic link any more.
 const FIXED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
 
-/// Whether a region begins with an entry of a known type whose name lies in it.
+/// Tells if bytes begin with a directory entry of a known type, whose name lies in them whole.
 fn begins_with_name(entries: &[u8]) -> bool {
     let Some(&[len, code]) = entries.get(6..8) else { return false };
     let name = entries.get(8..8 + usize::from(len)).unwrap_or_default();
@@ -189,8 +189,8 @@ impl Examination<'_, '_, '_, '_> {
         self.has(InodeFlags::INLINE_DATA) && self.inode().size() > 0
     }
 
-    /// Whether what stands in the inode is an inode's number, and entries: to their end, or a first one with a name of
-    /// which only the length is wrong.
+    /// Tells if the inode holds a parent's number and directory entries: either all of them are sound, or the first one has a
+    /// plausible name, and only its length may be wrong.
     fn is_inline_directory(&self) -> bool {
         let inodes = self.subject().geometry.inodes();
         let (parent, entries) = self.inode().raw().i_block.split_at(4);

@@ -1,4 +1,4 @@
-//! What the kernel has let an actor do at the place of a piece of work.
+//! Acts: kinds of system calls that a piece of work stands for, each of which the kernel may refuse an actor at its place.
 //!
 //! Owns: the kinds of acts, and sets of them. Excludes how they are proved (`control`), and rights by owner and mode
 //! ([`platfs::rights`]): those are judged for each file, while rules about paths (Landlock, views for reading only) hold for
@@ -69,18 +69,9 @@ impl Acts {
     /// Those that only look.
     pub const READING: Acts = Acts::of(&[Act::ReadFile, Act::List]);
     /// Those that add.
-    pub const MAKING: Acts = Acts::of(&[
-        Act::WriteFile,
-        Act::MakeFile,
-        Act::MakeDirectory,
-        Act::MakeSymlink,
-        Act::MakeFifo,
-        Act::MakeSocket,
-        Act::MakeCharDevice,
-        Act::MakeBlockDevice,
-        Act::Link,
-        Act::SetId,
-    ]);
+    pub const MAKING: Acts = Acts(Acts::ALL.0 & !Acts::READING.0 & !Acts::REMOVING.0);
+    /// Those that take something away.
+    pub const REMOVING: Acts = Acts::of(&[Act::RemoveFile, Act::RemoveDirectory]);
 
     /// These acts.
     #[must_use]

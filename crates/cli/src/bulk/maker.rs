@@ -40,7 +40,7 @@ impl What {
         }
     }
 
-    /// What the kernel asks of who makes one.
+    /// Acts that making one stands for.
     fn acts(&self) -> &'static [Act] {
         match self {
             What::File => &[Act::MakeFile, Act::WriteFile],

@@ -224,7 +224,7 @@ pub struct Job<'j> {
     pub watcher: &'j dyn Watcher,
     /// Which extended attributes there are.
     pub terms: Terms,
-    /// What the kernel lets the actor do.
+    /// Acts that the kernel lets the actor do.
     acts: Acts,
     done: Mutex<Done>,
 }
@@ -313,7 +313,7 @@ impl<'j> Job<'j> {
         }
     }
 
-    /// What a name of a directory leads to, for one who may follow its names; the directory itself for none.
+    /// The file that a name of a directory leads to, for one who may follow its names; the directory itself for none.
     ///
     /// # Errors
     /// No right to it; nothing of that name.

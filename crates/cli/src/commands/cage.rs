@@ -15,16 +15,16 @@ use crate::{door, stores};
 pub const NO_CAGE: &str =
     "has no cage for this: `--sandbox=require` is for commands that read, serve or mount an image";
 
-/// What the kernel shows: the process itself, its limits, block devices.
+/// Files that the kernel shows: of the process itself, its limits, block devices.
 const SYSTEM: [&str; 2] = ["/proc", "/sys"];
 
-/// What it takes to open the files of others.
+/// Capabilities for opening the files of others.
 const OPENS: CapabilitySet = CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);
 
-/// What it takes to give objects of a store their group.
+/// Capabilities for giving objects of a store their group.
 const SHARES: CapabilitySet = CapabilitySet::CHOWN.union(CapabilitySet::FOWNER).union(CapabilitySet::FSETID);
 
-/// What it takes to give files their owners, modes, kinds and attributes.
+/// Capabilities for giving files their owners, modes, kinds and attributes.
 const MAKES: CapabilitySet = SHARES
     .union(CapabilitySet::MKNOD)
     .union(CapabilitySet::SETFCAP)
@@ -32,7 +32,7 @@ const MAKES: CapabilitySet = SHARES
     .union(CapabilitySet::SYS_RESOURCE)
     .union(CapabilitySet::SYS_ADMIN);
 
-/// What a command keeps that reads images, and files of its own, and may write an output. `None` where a mount is asked.
+/// Plan of a command that reads images, and files of its own, and may write an output. `None` where a mount is asked.
 pub(super) fn reading(images: &[&OsString], files: &[PathBuf], output: Option<&Path>) -> Option<Plan> {
     if images.iter().any(|name| !stores::is_meant(name) && Path::new(name).is_dir()) {
         return None;
@@ -47,14 +47,14 @@ pub(super) fn reading(images: &[&OsString], files: &[PathBuf], output: Option<&P
     Some(plan)
 }
 
-/// What a plan has beside that gives files that it makes owners, kinds and attributes.
+/// The plan of a command that also gives the files that it makes owners, kinds and attributes.
 pub(super) fn with_attributes(mut plan: Plan) -> Plan {
     plan.calls.push(Group::Attributes);
     plan.keeps |= MAKES;
     plan
 }
 
-/// What all keep.
+/// Plan of what all keep.
 pub(super) fn system() -> Plan {
     Plan { reads: SYSTEM.iter().map(PathBuf::from).collect(), keeps: OPENS, ..Plan::default() }
 }
@@ -62,7 +62,7 @@ pub(super) fn system() -> Plan {
 /// A plan with an image, which may be in a store.
 pub(super) fn with_image(mut plan: Plan, name: &OsStr, write: bool) -> Plan {
     if stores::is_meant(name) {
-        let stores::Reached { reads, writes, network } = stores::reached(name);
+        let Plan { reads, writes, network, .. } = stores::reached(name);
         plan.reads.extend(reads);
         plan.writes.extend(writes);
         plan.network |= network;

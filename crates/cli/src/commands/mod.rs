@@ -245,7 +245,7 @@ impl Command {
         }
     }
 
-    /// What the command keeps, where it only reads a stranger's image.
+    /// Plan of the command's cage, where it only reads a stranger's image.
     #[must_use]
     pub fn cage(&self) -> Option<Plan> {
         match self {

@@ -15,7 +15,7 @@ use rustix::thread::CapabilitySet;
 
 use super::cage;
 use crate::console::{Console, Failure};
-use crate::control::{Served, Server, Waiting};
+use crate::control::{Listener, Served, Server};
 use crate::image;
 use crate::keys;
 use crate::marks;
@@ -109,7 +109,8 @@ impl Mount {
         let opened = opening::open(&self.image, &options)?;
         let complaints = Arc::clone(&log);
         marks::report_to(move |why| complaints.complain(why));
-        for warning in &opened.warnings {
+        let lacking = begun.no_cage.as_ref().map(|why| format!("it has no cage: {why}"));
+        for warning in opened.warnings.iter().chain(&lacking) {
             console.warn(format!("{name}: {warning}"));
             if self.background {
                 log.complain(format!("{name}: {warning}"));
@@ -128,9 +129,9 @@ impl Mount {
         let wanted =
             self.prefetch.as_deref().map(|path| Prefetch::wanted(path).map_err(|error| about(path, error)));
         let (trace, wanted) = (trace.transpose()?, wanted.transpose()?);
-        let (waiting, group) = (Waiting::begin().map_err(failed)?, tuning::group());
+        let (waiting, group) = (Listener::begin().map_err(failed)?, tuning::group());
         let mut mounter: Arc<dyn Mounter> = Arc::new(fuse::Here);
-        let mut outside = None;
+        let (mut outside, mut no_cage) = (None, None);
         if let Some(is_local) = options.flush_locally {
             stores::flush_locally(is_local);
         }
@@ -143,14 +144,14 @@ impl Mount {
                     sandbox::enter(&self.cage(options), mode).map_err(Failure::Failed)?;
                 }
                 Err(error) if mode == Mode::Require => return Err(failed(error)),
-                // Without `/proc`, say: then there is no cage either.
-                Err(_) => {}
+                // Without `/proc`, say.
+                Err(error) => no_cage = Some(error),
             }
         }
-        Ok(Begun { trace, wanted, waiting, group, mounter, outside })
+        Ok(Begun { trace, wanted, waiting, group, mounter, outside, no_cage })
     }
 
-    /// What the server keeps: the image, what the kernel shows of callers and of the mount, and where it has to do with
+    /// Plan of the server's cage: the image, what the kernel shows of callers and of the mount, and where it has to do with
     /// the scheduler and the limits of memory.
     fn cage(&self, options: &MountOptions) -> Plan {
         let is_read = options.read_only || !options.keys.is_empty();
@@ -246,7 +247,7 @@ impl Mount {
         let own_permissions = guard.is_some() || options.fake_root;
         let how = self.connection(options, terms.writable, own_permissions);
         let how = fuse::Options { writeback: terms.writeback, time_unit: fraction(&volume), ..how };
-        let Begun { trace, wanted, waiting, group, mounter, outside } = begun;
+        let Begun { trace, wanted, waiting, group, mounter, outside, no_cage: _ } = begun;
         let prefetch = wanted.map(|wanted| Prefetch::start(&volume, wanted));
         let tree =
             Tree::new(volume, log, terms).map_err(|error| Failure::about(&whole, explained(&error)))?;
@@ -351,15 +352,17 @@ impl Mount {
     }
 }
 
-/// What was opened before the cage.
+/// Files and threads that were begun before the cage.
 struct Begun {
     trace: Option<File>,
     wanted: Option<Vec<Wanted>>,
-    waiting: Waiting,
+    waiting: Listener,
     group: Option<File>,
-    /// Who mounts and unmounts: it goes with `outside`, if there is one.
+    /// Mounts and unmounts; it goes with `outside`, if there is one.
     mounter: Arc<dyn Mounter>,
     outside: Option<Arc<Outside>>,
+    /// Why there is no cage though one was wanted.
+    no_cage: Option<io::Error>,
 }
 
 /// The nanoseconds that inodes can tell apart: small ones have room for seconds only.
@@ -402,7 +405,7 @@ fn close(tree: &Tree, whole: &str) -> Result<(), String> {
 }
 
 /// Waits for commands that work on the mount.
-fn channel(tree: &Arc<Tree>, session: &Session, for_all: bool, waiting: Waiting) -> io::Result<Server> {
+fn channel(tree: &Arc<Tree>, session: &Session, for_all: bool, waiting: Listener) -> io::Result<Server> {
     let device = tuning::device_of(session.directory())?;
     let served = Arc::clone(tree) as Arc<dyn Served>;
     Server::start(served, tree.tickets(), session.notifier(), (device, for_all), waiting)

@@ -1,4 +1,4 @@
-//! Which requests are let in: the tickets that a program shows for its places, and what they are worth.
+//! Admission of requests: the tickets that a program shows for its places, and what they are worth.
 //!
 //! Owns: redeeming tickets; views for reading only, other mounts, and files that lie in the mount itself. Excludes who may
 //! connect (`server`), and rights by owner and mode, which are asked file by file (`bulk`).
@@ -20,7 +20,7 @@ use super::views::{self, Spot};
 use crate::bulk::Acts;
 use crate::text::Shown;
 
-/// What is asked about a request.
+/// Facts by which requests are judged.
 pub(super) struct Gate<'s> {
     pub(super) served: &'s dyn Served,
     pub(super) tickets: &'s Tickets,
@@ -75,7 +75,9 @@ impl<'s> Gate<'s> {
         if is_over || is_read_only && needs.writes() {
             return Err(refused(Errno::ROFS.to_string()));
         }
-        if !ticket.acts.has_all(needs.all) {
+        let (acts, nothing) = (ticket.acts, Acts::NONE);
+        let some = needs.all != nothing || needs.some == nothing || acts.only(needs.some) != nothing;
+        if !acts.has_all(needs.all) || !some {
             return Err(refused("permission denied".into()));
         }
         must_be_uncovered(volume, (request, needs), &ticket, (place, directory)).map_err(refused)?;
@@ -92,7 +94,7 @@ impl<'s> Gate<'s> {
     }
 }
 
-/// What the kernel has let a program do at the places of a request, as far as it is needed there.
+/// Acts that the kernel has let a program do at the places of a request, as far as they are needed there.
 pub(super) fn acts(request: &Request, tickets: &[(Ticket, Pin<'_>)]) -> Acts {
     tickets.iter().enumerate().fold(Acts::NONE, |acts, (at, (ticket, _))| {
         let needs = Needs::of(request.verb, at, request.flags);

@@ -59,7 +59,7 @@ impl Found {
         Ok(Found { directory, name: None, shown: path.as_os_str().as_bytes().to_vec() })
     }
 
-    /// What a path leads to, of which all is to be read: a directory itself, whatever lies above it; else its name.
+    /// The file that a path leads to, all of which is to be read: a directory itself, whatever lies above it; else its name.
     ///
     /// # Errors
     /// As [`Found::itself`] and [`Found::name`].

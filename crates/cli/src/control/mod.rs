@@ -26,6 +26,6 @@ mod views;
 pub use ending::Ending;
 pub use needs::Needs;
 pub use served::Served;
-pub use server::{Server, Waiting};
+pub use server::{Listener, Server};
 pub use tickets::{Asked, Tickets};
 pub use views::{Views, root_of};

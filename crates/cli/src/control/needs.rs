@@ -1,4 +1,4 @@
-//! What a request needs the kernel to let through at each of its places. `docs/control.md` has the table.
+//! The acts that a request needs at each of its places: the kernel must let them through. `docs/control.md` has the table.
 //!
 //! Owns: the table, for both ends. Excludes how it is proved (`proving`, `tickets`), and rights by owner and mode (`bulk`).
 
@@ -15,7 +15,7 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// What a verb needs at its first place (0) or its second one.
+    /// Needs of a verb at its first place (0) or its second one.
     #[must_use]
     pub fn of(verb: Verb, place: usize, flags: u32) -> Self {
         let replaced = match flags & flag::FORCE {
@@ -42,7 +42,7 @@ impl Needs {
     #[must_use]
     pub fn removes(self) -> bool {
         let all = self.all.and(self.some);
-        all.has(Act::RemoveFile) || all.has(Act::RemoveDirectory)
+        all.only(Acts::REMOVING) != Acts::NONE
     }
 
     /// Tells if something changes at the place: then no view for reading only leads there.

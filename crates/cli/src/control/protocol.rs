@@ -22,7 +22,7 @@ const ADDRESS_LEN: usize = 100;
 const LINES: usize = 16;
 const LINE_LEN: usize = 512;
 const MAGIC: [u8; 8] = *b"platctl\0";
-/// How the name of a proof begins; 32 digits follow.
+/// Beginning of the name of a proof; 32 digits follow.
 pub(super) const PROOF: &str = ".platctl-";
 
 /// A number that nobody can guess.

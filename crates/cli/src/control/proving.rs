@@ -1,4 +1,4 @@
-//! How a program shows the server of a mount what the kernel lets it do in a directory: by doing it.
+//! Proofs: a program shows the server of a mount what the kernel lets it do in a directory, by doing it.
 //!
 //! Owns: the system calls. They are about made-up files in a directory that only the holder of a ticket finds
 //! (`mount::tree::proofs`), so that nothing of the volume is touched. The kernel judges them as it judges all others: by

@@ -87,12 +87,12 @@ impl Shared {
 }
 
 /// A socket at which nobody answers yet.
-pub struct Waiting {
+pub struct Listener {
     name: String,
     socket: Socket,
 }
 
-impl Waiting {
+impl Listener {
     /// Makes it, under a name that nobody guesses.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Waiting {
         rustix::rand::getrandom(&mut name[..], rustix::rand::GetRandomFlags::empty())?;
         let name = name.iter().fold(String::from("plat/"), |name, byte| format!("{name}{byte:02x}"));
         let socket = Socket::listen(name.as_bytes())?;
-        Ok(Waiting { name, socket })
+        Ok(Listener { name, socket })
     }
 }
 
@@ -117,7 +117,7 @@ impl Server {
         tickets: Arc<Tickets>,
         notifier: Arc<Notifier>,
         (device, for_all): (u64, bool),
-        Waiting { name, socket: listening }: Waiting,
+        Listener { name, socket: listening }: Listener,
     ) -> io::Result<Self> {
         let owner = (!for_all).then(|| rustix::process::getuid().as_raw());
         let shared = Arc::new(Shared {

@@ -1,7 +1,7 @@
 //! Tickets: who asked on which directory, and what that program has shown since, kept until the request comes that names
 //! it.
 //!
-//! What a program shows counts only if the thread that asked does it: another one may be less confined.
+//! A proof counts only if the thread that asked gives it: another one may be less confined.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -24,7 +24,7 @@ pub(super) struct Ticket {
     pub(super) place: Asked,
     /// The number in the name of its proof.
     pub(super) proof: Token,
-    /// What the kernel has let the program do there.
+    /// Acts that the kernel has let the program do there.
     pub(super) acts: Acts,
 }
 

@@ -20,9 +20,9 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use crate::bulk::Name;
 use crate::door::mounts::{self, Mount};
 
-/// Longest table that is read: room for all mounts that Linux allows by itself.
-const TABLE_MAX: u64 = 32 << 20;
-/// Bytes of paths that are kept of one table. A ticket holds them.
+/// Longest table that is read: room for some 40,000 mounts. Each ticket reads one.
+const TABLE_MAX: u64 = 4 << 20;
+/// Bytes that are kept of one table. A ticket holds them.
 const KEPT_MAX: usize = 256 << 10;
 /// Most directories above each other on the way to a root.
 const ABOVE_MAX: usize = 4096;
@@ -31,7 +31,7 @@ const ABOVE_MAX: usize = 4096;
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct View {
     number: u64,
-    /// What is seen at its top.
+    /// The directory at its top.
     top: Top,
     /// Where that is for the program.
     directory: PathBuf,
@@ -78,29 +78,24 @@ impl Views {
         if table.len() as u64 > TABLE_MAX {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        Self::new(
-            mounts::of(&table).collect(),
-            file_system,
-            root.and_then(|root| view_of(&root, file_system)),
-        )
+        Self::new(&table, file_system, root.and_then(|root| view_of(&root, file_system)))
     }
 
-    fn new(all: Vec<Mount>, file_system: u64, root: Option<View>) -> io::Result<Self> {
-        let is_ours = |mount: &&Mount| mount.file_system == file_system;
-        let view = |mount: &Mount| View {
+    fn new(table: &[u8], file_system: u64, root: Option<View>) -> io::Result<Self> {
+        let is_ours = |mount: &Mount| mount.file_system == file_system;
+        let view = |mount: Mount| View {
             number: mount.numbers.0,
-            top: Top::Path(mount.root.clone()),
-            directory: mount.directory.clone(),
+            top: Top::Path(mount.root),
+            directory: mount.directory,
         };
-        let mut views: Vec<View> = all.iter().filter(is_ours).map(view).collect();
+        let mut views: Vec<View> = mounts::of(table).filter(is_ours).map(view).collect();
         // Of a mount that holds the root directory of the program, the table says nothing.
         views.extend(root.filter(|root| views.iter().all(|view| view.number != root.number)));
         let numbers: HashSet<u64> = views.iter().map(|view| view.number).collect();
         let lies_in = |mount: &Mount| numbers.contains(&mount.numbers.1);
         let over = |mount: Mount| Over { view: mount.numbers.1, directory: mount.directory };
-        let over: Vec<Over> = all.into_iter().filter(lies_in).map(over).collect();
-        let kept =
-            views.iter().map(View::len).chain(over.iter().map(|over| over.directory.as_os_str().len()));
+        let over: Vec<Over> = mounts::of(table).filter(lies_in).map(over).collect();
+        let kept = views.iter().map(View::len).chain(over.iter().map(Over::len));
         match kept.sum::<usize>() > KEPT_MAX {
             true => Err(io::Error::other("too many mounts")),
             false => Ok(Views { views, over }),
@@ -134,10 +129,18 @@ impl Views {
     }
 }
 
+impl Over {
+    /// Bytes of memory.
+    fn len(&self) -> usize {
+        size_of::<Over>() + self.directory.as_os_str().len()
+    }
+}
+
 impl View {
+    /// Bytes of memory.
     fn len(&self) -> usize {
         let top = if let Top::Path(path) = &self.top { path.as_os_str().len() } else { 0 };
-        top + self.directory.as_os_str().len()
+        size_of::<View>() + top + self.directory.as_os_str().len()
     }
 
     /// The directory at its top.
@@ -258,7 +261,7 @@ mod tests {
         44 20 0:52 /v /view rw - fuse.plat /a.img rw\n";
 
     fn views(root: Option<View>) -> Views {
-        Views::new(mounts::of(TABLE).collect(), rustix::fs::makedev(0, 52), root).unwrap()
+        Views::new(TABLE, rustix::fs::makedev(0, 52), root).unwrap()
     }
 
     #[test]
@@ -278,10 +281,9 @@ mod tests {
         let many: Vec<u8> = (0..9000)
             .flat_map(|at| format!("{} 40 0:60 / /m/{at:040} rw - tmpfs t rw\n", at + 50).into_bytes())
             .collect();
-        let all = |table: &[u8]| mounts::of(table).collect::<Vec<_>>();
         let table = [TABLE, &many].concat();
-        assert!(Views::new(all(&table), rustix::fs::makedev(0, 52), None).is_err());
-        assert!(Views::new(all(&table), rustix::fs::makedev(0, 61), None).is_ok(), "others are not kept");
+        assert!(Views::new(&table, rustix::fs::makedev(0, 52), None).is_err());
+        assert!(Views::new(&table, rustix::fs::makedev(0, 61), None).is_ok(), "others are not kept");
     }
 
     #[test]

@@ -99,11 +99,11 @@ pub struct Format {
     pub offset: u64,
     /// The storage reads as zeros, says the user.
     pub prezeroed: bool,
-    /// What was said of the root directory, for trees that have one of their own.
+    /// Options of the root directory, for trees that have one of their own.
     pub root: Root,
 }
 
-/// What was said of the root directory.
+/// Options of the root directory.
 #[derive(Clone, Debug, Default)]
 pub struct Root {
     /// User and group.

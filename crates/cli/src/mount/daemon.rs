@@ -16,7 +16,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 
 use rustix::fs::Mode;
-use rustix::process::{Resource, Rlimit};
+
+use crate::sandbox;
 
 /// glibc keeps freed memory, in as many arenas as there are threads, so a server that once used much keeps
 /// it for good. These settings make glibc give back what it can; other allocators ignore them. Without the
@@ -131,11 +132,6 @@ fn descriptors_in(argument: &[u8]) -> Vec<RawFd> {
     (0..argument.len()).filter_map(number).collect()
 }
 
-/// Has no memory of this process go into a file. A smaller limit is always granted.
-pub(super) fn leave_no_core() {
-    let _ = rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
-}
-
 /// Leaves the terminal and the directory that this was started in, and reports to [`launch`] that the mount
 /// stands. Standard input, output and error lead nowhere from then on.
 ///
@@ -146,7 +142,7 @@ pub fn detach() -> io::Result<()> {
     std::env::set_current_dir("/")?;
     // What it makes is for nobody else, and its memory, which may hold keys, goes into no file.
     rustix::process::umask(Mode::from_raw_mode(0o077));
-    leave_no_core();
+    sandbox::leave_no_core();
     let nowhere = File::options().read(true).write(true).open("/dev/null")?;
     let mut output = io::stdout();
     output.write_all(READY)?;

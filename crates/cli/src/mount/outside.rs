@@ -5,8 +5,11 @@
 //! call and a user namespace only to who could trace the program. Excludes what the answers lead to.
 //!
 //! Trust: the server may be in the hands of whoever made its image. How it mounts was said before it looked at that, but
-//! for the right to write and who checks permissions. What it learns of a caller are two numbers of a call that waits for this
-//! mount, yes or no, and a handle of its root directory, below which the cage lets nothing be opened: no bytes of its memory.
+//! for the right to write and who checks permissions. It learns of a caller two numbers of the call that a thread waits in, yes
+//! or no, and a handle of its root directory, below which the cage lets nothing be opened: no bytes of its memory.
+//!
+//! Each kind of question has a channel and a thread of its own. One about a call can last as long as a stranger likes, who
+//! keeps his memory from being read; one about rights is asked while the kernel unmounts. None waits for another kind.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -17,27 +20,30 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::Duration;
 
 use fuse::{Mounter, Options};
 use nix::sys::signal::SigSet;
+use rustix::net::sockopt::Timeout;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 use serde::{Deserialize, Serialize};
 
-use super::daemon;
 use super::tree::callers::is_in_our_namespace;
 use super::tree::calls::{self, Call};
 use crate::control;
 use crate::locks::locked;
+use crate::sandbox;
 
 /// The argument by which a process learns that it is the one outside.
 const OUTSIDE: &str = "--outside";
 /// Longest message: paths and options of a mount, or a complaint.
 const LONGEST: usize = 64 << 10;
 
-/// How a mount is made, as the command line says it.
+/// Terms of the mount, as the command line says them.
 #[derive(Clone, Serialize, Deserialize)]
 struct Terms {
     /// As the system has it, in whatever encoding.
@@ -53,6 +59,8 @@ struct Terms {
 #[derive(Serialize, Deserialize)]
 enum Ask {
     Terms(Terms),
+    /// One more channel, which comes with it.
+    Channel,
     Mount {
         read_only: bool,
         own_permissions: bool,
@@ -130,10 +138,30 @@ fn receive<T: for<'de> Deserialize<'de>>(socket: &OwnedFd) -> io::Result<Option<
     Ok(Some((serde_json::from_slice(bytes.get(..len).unwrap_or_default())?, file)))
 }
 
+/// Channels: for the tree of mounts, for programs, and for calls.
+const CHANNELS: usize = 3;
+/// Longest that an answer is waited for: what is known of a call is waited for half a minute.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+impl Ask {
+    fn channel(&self) -> usize {
+        match self {
+            Ask::Terms(_) | Ask::Channel | Ask::Mount { .. } | Ask::Unmount { .. } => 0,
+            Ask::Root { .. } | Ask::IsOurs => 1,
+            Ask::Call { .. } => 2,
+        }
+    }
+}
+
 /// The server's end.
 pub struct Outside {
-    socket: Mutex<Option<OwnedFd>>,
+    channels: [Mutex<Option<OwnedFd>>; CHANNELS],
     child: Mutex<Child>,
+}
+
+fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    Ok(rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?)
 }
 
 static OUTSIDE_OF_THIS: OnceLock<Arc<Outside>> = OnceLock::new();
@@ -149,8 +177,7 @@ impl Outside {
     /// # Errors
     /// The system's.
     pub fn start(directory: &Path, options: &Options) -> io::Result<Arc<Self>> {
-        let (ours, theirs) =
-            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (ours, theirs) = pair()?;
         let child = Command::new("/proc/self/exe")
             .arg0("plat")
             .args(["mount", OUTSIDE])
@@ -160,23 +187,31 @@ impl Outside {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let outside = Arc::new(Outside { socket: Mutex::new(Some(ours)), child: Mutex::new(child) });
         let Options { source, subtype, allow_other, suid, dev, exec, .. } = options.clone();
         let directory = directory.as_os_str().as_bytes().to_vec();
         let terms = Terms { directory, source, subtype, allow_other, suid, dev, exec };
-        let socket = locked(&outside.socket);
-        send(socket.as_ref().ok_or(io::ErrorKind::NotConnected)?, &Ask::Terms(terms), None)?;
-        drop(socket);
+        send(&ours, &Ask::Terms(terms), None)?;
+        let more = || -> io::Result<OwnedFd> {
+            let (here, there) = pair()?;
+            rustix::net::sockopt::set_socket_timeout(&here, Timeout::Recv, Some(PATIENCE))?;
+            send(&ours, &Ask::Channel, Some(there.as_fd()))?;
+            Ok(here)
+        };
+        let (programs, calls) = (more()?, more()?);
+        let channels = [ours, programs, calls].map(|channel| Mutex::new(Some(channel)));
+        let outside = Arc::new(Outside { channels, child: Mutex::new(child) });
         let _ = OUTSIDE_OF_THIS.set(Arc::clone(&outside));
         Ok(outside)
     }
 
     fn ask(&self, ask: &Ask, file: Option<BorrowedFd<'_>>) -> io::Result<(Answer, Option<OwnedFd>)> {
         let gone = || io::Error::other("the process that mounts for this server has ended");
-        let socket = locked(&self.socket);
-        let socket = socket.as_ref().ok_or_else(gone)?;
-        send(socket, ask, file).map_err(|_| gone())?;
-        receive(socket)?.ok_or_else(gone)
+        let mut channel = locked(self.channels.get(ask.channel()).ok_or_else(gone)?);
+        let socket = channel.as_ref().ok_or_else(gone)?;
+        let answer = send(socket, ask, file).and_then(|()| receive(socket));
+        // An answer that comes too late would be taken for that of the next question.
+        let answer = answer.inspect_err(|_| *channel = None).map_err(|_| gone())?;
+        answer.ok_or_else(gone)
     }
 
     /// Whether a thread, given by its directory in `/proc`, is in the user namespace of this process.
@@ -195,7 +230,7 @@ impl Outside {
 
     /// Ends it.
     pub fn end(&self) {
-        drop(locked(&self.socket).take());
+        self.channels.iter().for_each(|channel| drop(locked(channel).take()));
         let _ = locked(&self.child).wait();
     }
 }
@@ -230,7 +265,7 @@ pub fn run_if_meant(arguments: &[OsString]) -> Option<ExitCode> {
     let _ = SigSet::all().thread_block();
     let _ = rustix::process::setsid();
     let _ = std::env::set_current_dir("/");
-    daemon::leave_no_core();
+    sandbox::leave_no_core();
     let served = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
         .map_err(io::Error::from)
         .and_then(|it| serve(&it));
@@ -252,6 +287,11 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
                 passed = opened;
                 Answer::of(done)
             }
+            Ask::Channel => {
+                let Some(channel) = file else { continue };
+                thread::Builder::new().spawn(move || answer(&channel))?;
+                continue;
+            }
             Ask::Mount { .. } | Ask::Terms(_) => Answer::Failed(None, "it was mounted already".into()),
             Ask::Unmount { lazy } if is_mounted => {
                 let done = fuse::unmount(directory, lazy);
@@ -259,14 +299,31 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
                 Answer::of(done)
             }
             Ask::Unmount { .. } => Answer::Failed(None, "it is not mounted".into()),
+            Ask::Root { .. } | Ask::IsOurs | Ask::Call { .. } => Answer::Failed(None, OTHER_CHANNEL.into()),
+        };
+        send(socket, &answer, passed.as_ref().map(AsFd::as_fd))?;
+    }
+    Ok(())
+}
+
+const OTHER_CHANNEL: &str = "is asked on another channel";
+
+/// Answers about callers, until the channel ends.
+fn answer(channel: &OwnedFd) -> io::Result<()> {
+    while let Some((ask, file)) = receive(channel)? {
+        let mut passed = None;
+        let answer = match ask {
             Ask::Root { thread } => {
                 passed = control::root_of(thread);
                 Answer::Done
             }
             Ask::IsOurs => Answer::IsOurs(file.is_some_and(|thread| is_in_our_namespace(&thread))),
             Ask::Call { thread, inode } => Answer::Call(calls::seen(thread, inode)),
+            Ask::Terms(_) | Ask::Channel | Ask::Mount { .. } | Ask::Unmount { .. } => {
+                Answer::Failed(None, OTHER_CHANNEL.into())
+            }
         };
-        send(socket, &answer, passed.as_ref().map(AsFd::as_fd))?;
+        send(channel, &answer, passed.as_ref().map(AsFd::as_fd))?;
     }
     Ok(())
 }
@@ -293,5 +350,30 @@ impl Terms {
             give_way,
             threads,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_that_is_not_answered_keeps_no_other_waiting() {
+        let [tree, programs, calls] = [pair().unwrap(), pair().unwrap(), pair().unwrap()];
+        let channels = [tree.0, programs.0, calls.0].map(|channel| Mutex::new(Some(channel)));
+        let outside = Outside { channels, child: Mutex::new(Command::new("true").spawn().unwrap()) };
+        thread::scope(|scope| {
+            scope.spawn(|| answer(&programs.1));
+            let waiting = scope.spawn(|| outside.call(1, 1));
+            let asked = receive::<Ask>(&calls.1).unwrap();
+            assert!(matches!(asked, Some((Ask::Call { thread: 1, inode: 1 }, _))));
+            let this = std::fs::File::open("/proc/thread-self").unwrap();
+            assert!(outside.is_ours(&this.into()));
+            // Its channel is gone, and it is said once more at once.
+            drop(calls.1);
+            assert_eq!(waiting.join().unwrap(), Call::Hidden);
+            assert_eq!(outside.call(1, 1), Call::Hidden);
+            outside.end();
+        });
     }
 }

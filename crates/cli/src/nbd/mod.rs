@@ -27,7 +27,7 @@ use platfs::device::Device;
 
 /// Connections at once.
 const CLIENTS: usize = 64;
-/// How long a client may take until its first request.
+/// Longest that a client may take to agree on the export. One that has agreed may be silent: a paused machine is.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 /// How long clients have to take the answers to what they have asked for.
 const GOODBYE: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ pub struct Export {
     pub device: Arc<dyn Device>,
     /// Clients may write.
     pub writable: bool,
-    /// How long a client may take until its first request.
+    /// Longest that a client may take to agree on the export.
     pub handshake: Duration,
 }
 

@@ -1,13 +1,13 @@
 //! System calls: what seccomp lets this process ask of the kernel.
 //!
-//! Owns: the lists, by what they are for. They stand for what strace shows of the tests, with glibc and with musl
+//! Owns: the lists, by what they are for. They stand for what strace shows of the tests with glibc; what musl calls beside is from its source
 //! ([security](../../../../docs/security.md#cages)). A call that is not listed fails with EPERM, and nothing is killed: a
 //! library that only tries one goes on without. Threads are made by `clone`, whose flags can be looked at: `clone3` is said
 //! not to exist.
 
 use super::Plan;
 
-/// What calls are for.
+/// Purposes of calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Group {
     /// Writing an image that is open.
@@ -25,8 +25,6 @@ pub enum Group {
     Fuse,
     /// Requests over io_uring, whose rings do what no filter sees.
     Ring,
-    /// Connections to other hosts.
-    Network,
 }
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -243,7 +241,6 @@ mod known {
             Group::Answer => ANSWER,
             Group::Fuse => FUSE,
             Group::Ring => RING,
-            Group::Network => NETWORK,
         }
     }
 

@@ -23,12 +23,12 @@ use platfs::rights::Powers;
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-/// How much of a cage there must be.
+/// Extent of a cage that there must be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub enum Mode {
     /// None.
     Off,
-    /// What this kernel has of it.
+    /// As much as this kernel has.
     #[default]
     Auto,
     /// All of it: without, nothing is done.
@@ -47,7 +47,7 @@ impl Mode {
     }
 }
 
-/// What a process keeps. Without network it has no sockets but those that are open.
+/// Things that a process keeps. Without network it has no sockets but those that are open.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Files, and directories with all below them, that are read.
@@ -95,6 +95,12 @@ pub fn begin() {
     }
 }
 
+/// Has no memory of this process go into a file: it may hold keys, and what an image holds. A smaller limit is always
+/// granted.
+pub fn leave_no_core() {
+    let _ = rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+}
+
 /// Gives up all that is not in the plan.
 ///
 /// # Errors
@@ -110,9 +116,7 @@ pub fn enter(plan: &Plan, mode: Mode) -> Result<(), String> {
     }
     let _ = BEFORE.set(effective());
     let _ = rustix::thread::set_no_new_privs(true);
-    // Memory may hold what the image holds.
-    let none = Rlimit { current: Some(0), maximum: Some(0) };
-    let _ = rustix::process::setrlimit(Resource::Core, none);
+    leave_no_core();
     let landlock = paths::restrict(plan);
     let kept = keep(plan.keeps);
     let seccomp = calls::restrict(plan);
@@ -143,7 +147,7 @@ pub fn powers_before() -> Powers {
     Powers::from_bits(BEFORE.get().copied().unwrap_or_else(effective).bits())
 }
 
-/// What holds, for people; `none` where nothing does.
+/// Account of the cage that holds, for people; `none` where none does.
 #[must_use]
 pub fn account() -> String {
     let Some(held) = HELD.get() else { return "none".to_owned() };

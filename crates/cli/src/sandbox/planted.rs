@@ -1,4 +1,4 @@
-//! What a program in a stranger's hands would try, for tests: it is in no release.
+//! Attempts of a program in a stranger's hands, for tests: they are in no release.
 //!
 //! With `PLATFS_TEST_PLANTED=FILE` a thread that a cage holds tries to reach that file, other files, programs, sockets and
 //! processes, and says on standard error what it got: a line `planted: NAME: refused`, or `done`.

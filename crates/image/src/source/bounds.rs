@@ -1,4 +1,4 @@
-//! How much a source may become: bytes unpacked, memory for its tree, blocks for data that lie scattered.
+//! Bounds of what a source becomes: bytes unpacked, memory for its tree, blocks for data that lie scattered.
 //!
 //! Owns the limits and what they are measured by: the bytes that whoever made the source had to bring. They are counted
 //! once, however often an image names a layer, and not again where an archive lies in another. Excludes the lengths of
@@ -10,7 +10,7 @@ use super::input::Section;
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 
-/// What every source may become, however small it is.
+/// Bytes that every source may become, however small it is.
 const ALWAYS: u64 = 1 << 30;
 /// Bytes that one byte of the source may become beyond that. Text and programs become 3 to 20 times as large, logs seldom
 /// 100 times; only zeros reach what gzip can (1032).
@@ -21,7 +21,7 @@ const TREE: u64 = 16;
 /// Size of an allocation unit on disk, which the least run of data takes.
 const BLOCK: u64 = 4096;
 
-/// What a source has become so far, and what it may.
+/// Amounts that a source has become so far, and its bounds.
 #[derive(Debug, Default)]
 pub(super) struct Bounds {
     /// The limit, if it was said.

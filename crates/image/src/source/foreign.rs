@@ -25,7 +25,7 @@ const MAGICS: [(u64, &[u8], &str); 11] = [
     (0, b"\x3a\xff\x26\xed", "an Android sparse image"),
 ];
 
-/// What a file is, if it is one of these.
+/// The name of the kind of file, if it is one of these.
 fn name_of(section: &Section) -> Option<&'static str> {
     MAGICS.iter().find_map(|(at, magic, name)| {
         let mut found = vec![0; magic.len()];

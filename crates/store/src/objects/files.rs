@@ -19,13 +19,11 @@ use std::time::{Duration, Instant, SystemTime};
 use platfs_host::{Directory, Facts, Kind};
 use rustix::fs::{FlockOperation, flock};
 
-use super::{Listed, Object, Objects, Version, checked};
+use super::{Listed, Object, Objects, REPLACED_MAX, Version, checked};
 use crate::error::{Error, Result};
 
 /// Where files are made before they get their names, and the name of the lock.
 const MAKING: &str = ".making";
-/// Most bytes of an object that is replaced: what another program put there is not read for longer than that.
-const REPLACED_MAX: u64 = 1 << 20;
 /// How long the lock is waited for; it is held for one small write.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
 
@@ -269,6 +267,10 @@ mod tests {
     fn what_replaces_an_object_is_not_read_without_bound() {
         let top = tempfile::tempdir().unwrap();
         let files = Files::new(top.path().to_owned());
+        // A list of many volumes is replaced.
+        let list = vec![b'x'; 3 << 20];
+        let version = files.create("list", &list).unwrap();
+        files.replace("list", b"shorter", &version).unwrap();
         let version = files.create("manifest", b"bytes").unwrap();
         // More than the memory of any machine.
         let huge = fs::File::options().write(true).open(top.path().join("manifest")).unwrap();

@@ -25,6 +25,9 @@ pub use remote::Remote;
 
 use crate::error::{Error, Result};
 
+/// Most bytes of an object that is ever replaced. What another program put in its place is not read for longer than that.
+pub(crate) const REPLACED_MAX: u64 = 64 << 20;
+
 /// Which of several contents of one key an object is. Only the store that gave it understands it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Version {

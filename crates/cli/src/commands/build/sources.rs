@@ -60,7 +60,7 @@ impl Build {
         self.open(&self.with_tables(self.with_root(options)?)?)
     }
 
-    /// What `-E` says of the root directory holds for that of the source, too.
+    /// Options of `-E` about the root directory hold for that of the source, too.
     fn with_root(&self, mut options: SourceOptions) -> Result<SourceOptions, Failure> {
         let root = self.format.parse()?.root;
         if let Some((uid, gid)) = root.owner {

@@ -18,7 +18,7 @@ use crate::mount::outside;
 const MOST: u64 = 0x7fff_f000;
 /// Most pieces of memory that one call writes.
 const PIECES_MOST: u64 = 1024;
-/// How often a thread is looked at that does not wait yet: for half a minute at least. It will wait, as it has asked. On a
+/// Looks at a thread that does not wait yet: for half a minute at least. It will wait, as it has asked. On a
 /// machine with much to do a thread of low priority can be kept from that for seconds.
 const TRIES: u32 = 30_000;
 /// The flag of open files whose writes go to the end.

@@ -826,9 +826,9 @@ impl Service for Tree {
         self.little_is_left(self.nearly_full.took(&self.volume, data.len() as u64));
         if let (true, Err(errno), Ok(number)) = (flags.cached, &done, self.inode(node)) {
             self.nearly_full.lost(number, *errno);
+            // Once for a file: a program can have any number of writes lost.
             self.log.complain(format!(
-                "inode {number}: {} bytes at {offset} that the kernel had taken from a program are lost: {errno}",
-                data.len()
+                "inode {number}: bytes that the kernel had taken from a program are lost: {errno}"
             ));
         }
         done

@@ -142,7 +142,7 @@ impl Platform {
         self.rank(wanted).is_some()
     }
 
-    /// How well an image for this platform runs on the wanted one, the more the better: one for the same variant of a
+    /// Rank of an image for this platform on the wanted one, the more the better: one for the same variant of a
     /// processor, then the older ones. Without a word the variant is the one that everybody has.
     fn rank(&self, wanted: &str) -> Option<u32> {
         let mut parts = wanted.splitn(3, '/');
