@@ -7,7 +7,10 @@
 use super::catalogue::CatalogueBuilder;
 use super::error::SourceError;
 use super::input::Section;
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 use std::collections::HashSet;
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
 /// Bytes that every source may become, however small it is.
@@ -18,6 +21,8 @@ const UNPACKED: u64 = 250;
 /// Bytes of memory for names and attributes that one byte of the source may take beyond that. A file takes some 150 bytes,
 /// and 20 or more in an archive that is packed well.
 const TREE: u64 = 16;
+/// Stretches of data in a file of the host that are counted: more are in none that was not made for that.
+const STRETCHES_MOST: usize = 1 << 16;
 /// Size of an allocation unit on disk, which the least run of data takes.
 const BLOCK: u64 = 4096;
 
@@ -40,9 +45,10 @@ impl Bounds {
 
     /// Counts the file of the host in which a section lies. Its holes are nothing that anybody brought.
     pub(super) fn take_file(&mut self, section: &Section) {
-        let Some(facts) = section.host_file().and_then(|file| file.metadata().ok()) else { return };
+        let Some(file) = section.host_file() else { return };
+        let Ok(facts) = file.metadata() else { return };
         if self.files.insert((facts.dev(), facts.ino())) {
-            self.take(facts.len().min(facts.blocks().saturating_mul(512)));
+            self.take(data_in(file, facts.len()));
         }
     }
 
@@ -83,10 +89,29 @@ impl Bounds {
     }
 }
 
+/// Bytes of a file that lie in no hole. Its blocks say less: some file systems count them only when they place them, and some
+/// pack them.
+fn data_in(file: &File, len: u64) -> u64 {
+    let (mut data, mut at) = (0, 0);
+    for _ in 0..STRETCHES_MOST {
+        let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start.min(len),
+            Err(Errno::NXIO) => break,
+            // It knows no holes.
+            Err(_) => return len,
+        };
+        at = rustix::fs::seek(file, SeekFrom::Hole(start)).map_or(len, |end| end.clamp(start, len));
+        data += at - start;
+        if at == len {
+            break;
+        }
+    }
+    data
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
     use std::os::unix::fs::FileExt;
 
     #[test]
