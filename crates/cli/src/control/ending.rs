@@ -4,6 +4,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
+use super::open::Entry;
 use super::protocol::Reply;
 use super::seqpacket::Socket;
 use crate::bulk::Done;
@@ -21,8 +22,9 @@ impl Ending {
         locked(&self.0)
     }
 
-    /// Has a program hear of the end; it learns now that it will.
-    pub(super) fn wait(&self, socket: Socket) -> Result<(), String> {
+    /// Has a program hear of the end; it learns now that it will. The place of its connection among those that work is
+    /// given up before: the program may unmount as soon as it is answered, and those are shut then.
+    pub(super) fn wait(&self, entry: Entry, socket: Socket) -> Result<(), String> {
         let mut waiting = self.waiting();
         if waiting.len() >= WAITING {
             waiting.retain(|other| !other.is_called_off());
@@ -30,6 +32,7 @@ impl Ending {
         if waiting.len() >= WAITING {
             return Err(format!("{WAITING} programs wait for the end of this mount already"));
         }
+        drop(entry);
         socket.try_send(&Reply::Progress(Done::default()).encode());
         waiting.push(socket);
         Ok(())
@@ -52,5 +55,35 @@ impl Ending {
             socket.try_send(&message);
             std::mem::forget(socket);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::control::open::Open;
+
+    /// Unmounts as soon as the server has answered, many times: what follows is heard each time.
+    #[test]
+    fn a_program_that_unmounts_at_once_hears_of_the_end() {
+        let name = format!("plat-test-ending-{}", std::process::id());
+        let listening = Socket::listen(name.as_bytes()).unwrap();
+        for round in 0..500 {
+            let (open, ending) = (Arc::new(Open::default()), Ending::default());
+            let program = Socket::connect(name.as_bytes()).unwrap();
+            let socket = listening.accept().unwrap();
+            let entry = open.enter(0, socket.copy().unwrap()).unwrap();
+            thread::scope(|scope| {
+                scope.spawn(|| ending.wait(entry, socket).unwrap());
+                assert!(program.receive().unwrap().is_some());
+                open.end(Duration::ZERO);
+            });
+            ending.begin();
+            assert!(program.receive().unwrap().is_some(), "round {round}: shut with those that work");
+        }
     }
 }

@@ -13,6 +13,7 @@ mod admission;
 pub mod client;
 mod ending;
 mod needs;
+mod open;
 pub mod protocol;
 pub mod proving;
 mod resizing;

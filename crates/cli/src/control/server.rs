@@ -7,8 +7,8 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ use platfs_image::source::Section;
 
 use super::admission::{Gate, acts, node};
 use super::ending::Ending;
+use super::open::{Entry, Open};
 use super::protocol::{Reply, Request, Verb, flag};
 use super::resizing;
 use super::seqpacket::Socket;
@@ -36,9 +37,6 @@ use crate::door::output::received;
 use crate::locks::locked;
 use platfs_image::clock;
 
-/// Requests that are worked on at once, and those of one user: nobody keeps others out.
-const AT_ONCE: usize = 32;
-const OF_ONE_USER: usize = 8;
 /// How long a connection may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often progress is reported.
@@ -56,16 +54,8 @@ struct Shared {
     /// The number by which the kernel knows the mount.
     device: u64,
     stopping: AtomicBool,
-    open: Mutex<Vec<Connection>>,
+    open: Arc<Open>,
     ending: Arc<Ending>,
-    number: AtomicU64,
-}
-
-/// A connection that is served.
-struct Connection {
-    number: u64,
-    user: u32,
-    socket: Socket,
 }
 
 /// The server's end of the channel.
@@ -76,10 +66,6 @@ pub struct Server {
 }
 
 impl Shared {
-    fn open(&self) -> MutexGuard<'_, Vec<Connection>> {
-        locked(&self.open)
-    }
-
     fn gate(&self) -> Gate<'_> {
         let Shared { served, tickets, notifier, device, .. } = self;
         Gate { served: &**served, tickets, notifier, device: *device }
@@ -127,9 +113,8 @@ impl Server {
             owner,
             device,
             stopping: AtomicBool::new(false),
-            open: Mutex::default(),
+            open: Arc::default(),
             ending: Arc::default(),
-            number: AtomicU64::new(0),
         });
         let (waiting, with) = (listening.copy()?, Arc::clone(&shared));
         let thread = thread::Builder::new().name("control".into()).spawn(move || accept(&waiting, &with))?;
@@ -152,11 +137,7 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        self.shared.open().iter().for_each(|known| known.socket.shut());
-        let begun = Instant::now();
-        while !self.shared.open().is_empty() && begun.elapsed() < ENDING {
-            thread::sleep(Duration::from_millis(5));
-        }
+        self.shared.open.end(ENDING);
     }
 }
 
@@ -174,43 +155,20 @@ fn accept(listening: &Socket, shared: &Arc<Shared>) {
     }
 }
 
-/// Refuses one command more than may work at once.
-fn refuse_many(open: usize, of_user: usize) -> Result<(), String> {
-    let whose = match () {
-        () if open >= AT_ONCE => format!("{AT_ONCE} commands work"),
-        () if of_user >= OF_ONE_USER => format!("{OF_ONE_USER} commands of this user work"),
-        () => return Ok(()),
-    };
-    Err(format!("{whose} on this mount already; try again when one has ended"))
-}
-
 fn begin(socket: &Socket, user: u32, shared: &Arc<Shared>) -> Result<(), String> {
     let (copy, with) = (socket.copy().map_err(|error| error.to_string())?, Arc::clone(shared));
-    let known = socket.copy().map_err(|error| error.to_string())?;
-    let number = shared.number.fetch_add(1, Ordering::Relaxed);
-    {
-        let mut open = shared.open();
-        let of_user = open.iter().filter(|other| other.user == user).count();
-        refuse_many(open.len(), of_user)?;
-        open.push(Connection { number, user, socket: known });
-    }
-    let work = move || {
-        serve(&copy, &with);
-        with.open().retain(|other| other.number != number);
-    };
+    let entry = shared.open.enter(user, socket.copy().map_err(|error| error.to_string())?)?;
+    let work = move || serve(&copy, &with, entry);
     let spawned = thread::Builder::new().name("bulk".into()).spawn(work);
-    spawned.map(drop).map_err(|error| {
-        shared.open().retain(|other| other.number != number);
-        error.to_string()
-    })
+    spawned.map(drop).map_err(|error| error.to_string())
 }
 
 /// Serves one connection: one request.
-fn serve(socket: &Socket, shared: &Shared) {
+fn serve(socket: &Socket, shared: &Shared, entry: Entry) {
     let _ = socket.wait_at_most(Some(PATIENCE));
     let done = match socket.receive() {
         Ok(Some((message, files))) => match Request::decode(&message) {
-            Ok(request) if request.verb == Verb::End => match end(socket, shared, &request) {
+            Ok(request) if request.verb == Verb::End => match end(socket, shared, entry, &request) {
                 Ok(()) => return,
                 Err(why) => Err(why),
             },
@@ -225,13 +183,13 @@ fn serve(socket: &Socket, shared: &Shared) {
 }
 
 /// Has a program wait for the end of the mount; by force, nothing is waited for any more but that.
-fn end(socket: &Socket, shared: &Shared, request: &Request) -> Result<(), String> {
+fn end(socket: &Socket, shared: &Shared, entry: Entry, request: &Request) -> Result<(), String> {
     if request.flags & flag::FORCE != 0 {
         let peer = socket.caller().map_err(|error| error.to_string())?;
         must_keep(shared.served.keeps(peer))?;
         shared.served.give_up();
     }
-    shared.ending.wait(socket.copy().map_err(|error| error.to_string())?)
+    shared.ending.wait(entry, socket.copy().map_err(|error| error.to_string())?)
 }
 
 /// Does what a request asks, and makes it stable.
@@ -475,18 +433,5 @@ impl Watcher for Live<'_> {
             self.socket.try_send(&Reply::Progress(*done).encode());
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refusal_says_which_limit_was_met() {
-        assert_eq!(refuse_many(AT_ONCE - 1, OF_ONE_USER - 1), Ok(()));
-        let said = |open, of_user| refuse_many(open, of_user).unwrap_err();
-        assert!(said(AT_ONCE, 3).starts_with("32 commands work"), "{}", said(AT_ONCE, 3));
-        assert!(said(9, OF_ONE_USER).starts_with("8 commands of this user"), "{}", said(9, OF_ONE_USER));
     }
 }
