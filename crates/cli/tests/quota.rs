@@ -160,6 +160,35 @@ fn a_writer_hears_of_the_limit_from_write() {
     }
 }
 
+/// Space is counted by whatever call it is taken, and the blocks that are kept for root are not given away either.
+#[test]
+fn limits_hold_for_every_call_that_takes_space() {
+    let test = "limits_hold_for_every_call_that_takes_space";
+    if !ready(test) || !tool::have_tools(test, &["fallocate", "setfattr", "python3"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = image(&scratch, "quota,project");
+    let mounted = mounted(&image, "writeback_cache");
+    let root = mounted.path();
+    quota(root, &["--user", &USER.to_string(), "--block-hard", "8M"]);
+    let copy = "import os; a = os.open('full', os.O_RDONLY); b = os.open('copy', os.O_RDWR | os.O_CREAT)\n\
+                left = 16 << 20\n\
+                while left > 0: left -= os.copy_file_range(a, b, 1 << 20, 0)";
+    exceeded(shell(USER, "fallocate -l 20M space", root));
+    exceeded(shell(USER, "rm -f space; truncate -s 20M holes; fallocate -z -l 20M holes", root));
+    shell(USER, "rm -f space holes; fallocate -l 4M full; sync -f .", root).unwrap();
+    exceeded(shell(USER, "fallocate -l 20M full", root));
+    exceeded(shell(USER, &format!("python3 -c \"{copy}\""), root));
+    shell(USER, "rm -f copy full; touch named; sync -f .; fallocate -l 8380416 full", root).unwrap();
+    let said = "for i in 1 2 3 4 5 6 7 8; do touch n$i; setfattr -n user.a$i -v \"$(head -c 3000 /dev/zero | tr '\\0' $i)\" n$i; done";
+    exceeded(shell(USER, said, root));
+    assert!(number(&record(root, &["--user", &USER.to_string()]), "bytes") <= 8 << 20);
+    // Root is not bound.
+    shell(0, "fallocate -l 20M root; chown nobody root; fallocate -l 30M root", root).unwrap();
+    end(&image, mounted);
+}
+
 #[test]
 fn inodes_links_and_owners_on_a_mount() {
     let test = "inodes_links_and_owners_on_a_mount";

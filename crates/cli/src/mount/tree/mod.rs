@@ -883,13 +883,13 @@ impl Service for Tree {
 
     fn set_xattr(
         &self,
-        _caller: Caller,
+        caller: Caller,
         node: u64,
         name: &[u8],
         value: &[u8],
         flags: u32,
     ) -> fuse::Result<()> {
-        let work = |at: &Altering<'_>| at.set_attribute(node, name, value, flags);
+        let work = |at: &Altering<'_>| at.set_attribute(caller, node, (name, value), flags);
         self.alter(Verb::SetXattr, (node, name), Changed::Inode, work)
     }
 

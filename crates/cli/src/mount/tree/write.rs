@@ -379,7 +379,8 @@ impl Altering<'_> {
         };
         let number = self.inode(node)?;
         let (options, known) = self.dropping(caller, number)?;
-        self.volume.allocate_as(number, mode, offset, len, options)?;
+        let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
+        volume.allocate_as(number, mode, offset, len, options)?;
         Ok(known)
     }
 
@@ -400,7 +401,8 @@ impl Altering<'_> {
         if !self.is_empty_from(number, old)? {
             return Err(Errno::AGAIN.into());
         }
-        self.volume.allocate_as(number, Allocate::InsertRange, offset, len, options)?;
+        let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
+        volume.allocate_as(number, Allocate::InsertRange, offset, len, options)?;
         self.volume.truncate(number, size)?;
         Ok(known)
     }
@@ -426,16 +428,17 @@ impl Altering<'_> {
         let (options, known) = self.dropping(caller, target)?;
         let options = WriteOptions { overwrites: to.handle != APPENDS, ..options };
         let len = len.min(COPY_MAX);
-        let done = self.volume.copy_at((source, from.1), (target, to.offset), len, options)?;
+        let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
+        let done = volume.copy_at((source, from.1), (target, to.offset), len, options)?;
         add(&self.counts.written, done);
         Ok((done, known))
     }
 
     pub(super) fn set_attribute(
         &self,
+        caller: Caller,
         node: u64,
-        name: &[u8],
-        value: &[u8],
+        (name, value): (&[u8], &[u8]),
         flags: u32,
     ) -> Result<(), Failed> {
         self.must_have_attributes()?;
@@ -451,7 +454,7 @@ impl Altering<'_> {
                 return Err(Errno::NODATA.into());
             }
         }
-        self.volume.inode(number).set_xattr(name, value)?;
+        self.volume.on_behalf_of(caller.uid, caller.gid).inode(number).set_xattr(name, value)?;
         if name == ACCESS_LIST && self.loses_set_gid(number)? {
             let permissions = self.volume.metadata(number)?.permissions & !SET_GID;
             self.volume.inode(number).set_permissions(permissions)?;
