@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use ondisk::inode::FileType;
+use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 
 use super::facts::Facts;
@@ -37,6 +37,8 @@ impl Sink for First {
 /// # Errors
 /// As [`super::check`].
 pub fn glance(device: Arc<dyn Device>, options: &Options) -> Result<Option<String>> {
+    // Without a time no time is in the future: a clock that is wrong is no reason to check a volume.
+    let options = &Options { now: Timestamp::default(), ..options.clone() };
     let staged = Arc::new(Staged::new(device, options.memory));
     let mut first = First::default();
     let mut report = Report::new(&mut first);

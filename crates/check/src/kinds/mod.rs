@@ -60,6 +60,15 @@ pub struct Kind {
     pub risk: &'static str,
 }
 
+impl Kind {
+    /// Whether it tells of a clock and nothing of the volume: hosts without a clock begin in the past at each start.
+    /// It is no reason for a check, stands in the way of no change, and a volume is sound with it.
+    #[must_use]
+    pub fn is_of_a_clock(&self) -> bool {
+        [opening::MOUNTED_LATER.id, opening::WRITTEN_LATER.id].contains(&self.id)
+    }
+}
+
 /// All kinds, in the order of the passes.
 pub fn all() -> impl Iterator<Item = &'static Kind> {
     [opening::ALL, inodes::ALL, directories::ALL, space::ALL].into_iter().flatten().copied()

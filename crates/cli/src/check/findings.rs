@@ -81,6 +81,12 @@ impl Findings {
         self.kinds.iter().map(|of| of.count).sum()
     }
 
+    /// How many tell of nothing but a clock that is or was wrong.
+    #[must_use]
+    pub fn of_clocks(&self) -> u64 {
+        self.kinds.iter().filter(|of| of.kind.is_of_a_clock()).map(|of| of.count).sum()
+    }
+
     /// How many of them are repaired, in memory.
     #[must_use]
     pub fn repaired(&self) -> u64 {

@@ -374,6 +374,7 @@ impl Check {
             () if cancelled => fsck::CANCELLED,
             () if made.findings.count() == 0 && made.left == 0 => fsck::SOUND,
             () if written && made.left == 0 => fsck::REPAIRED,
+            () if made.findings.count() == made.findings.of_clocks() && made.left == 0 => fsck::SOUND,
             // e2fsck -p takes no backup either, and says that there was no volume to check.
             () if held.mode == Mode::Preen && made.findings.has(NO_SUPERBLOCK) => fsck::FAILED,
             () => fsck::UNSOUND,
