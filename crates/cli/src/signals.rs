@@ -27,6 +27,13 @@ fn hearers() -> MutexGuard<'static, Vec<Hearer>> {
     locked(&HEARERS)
 }
 
+/// Has a write behind the limit of a file's size (`ulimit -f`) fail with an error, as all other writes fail, instead of
+/// ending the process: a server would take with it what programs have written, and a change would be cut off. To be called
+/// before there are threads: all leave the signal alone then. Programs that are started do not.
+pub fn limits_are_errors() {
+    let _ = SigSet::from(Signal::SIGXFSZ).thread_block();
+}
+
 /// Has a thread hear all signals from now on. Threads that begin later leave them to it, as this one does.
 ///
 /// # Errors
