@@ -3,17 +3,19 @@
 mod write;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ondisk::inode::{FileType, TimeField};
 use platfs_forensics::removed::{self, Findings, Looked, Removed, Sureness};
+use platfs_host::Directory;
 use serde_json::{Map, Value};
 
 use super::json::Array;
 use super::runs;
 use crate::check::report::counted;
 use crate::console::{Console, Failure};
+use crate::door;
 use crate::reading;
 use crate::text::{self, Shown, put_bytes};
 use write::Target;
@@ -52,6 +54,9 @@ impl Undelete {
         for problem in &findings.problems {
             console.warn(format!("{name}: {problem}"));
         }
+        if let Some(path) = &self.into {
+            self.refuse_itself(path)?;
+        }
         let mut target = self.into.as_deref().map(|path| Target::new(path, &now)).transpose()?;
         let mut array = Array::default();
         for one in findings.removed.iter().filter(|one| is_listed(one)) {
@@ -81,6 +86,20 @@ impl Undelete {
             Some(target) => target.finish(),
             None => Ok(()),
         }
+    }
+
+    /// Files that are recovered into the volume that they were removed from take the blocks of those that are not yet.
+    fn refuse_itself(&self, into: &Path) -> Result<(), Failure> {
+        let above = into.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let place = Directory::open(into).or_else(|_| Directory::open(above)).and_then(|place| place.facts());
+        if place.is_ok_and(|facts| door::holds(&self.image, facts.id.device)) {
+            return Err(Failure::about(
+                Shown(into.as_os_str().as_encoded_bytes()),
+                "lies in the volume that is to be recovered from: what is written there takes the blocks of removed files; \
+                 name a directory of another file system",
+            ));
+        }
+        Ok(())
     }
 
     fn takes(&self, one: &Removed) -> bool {
