@@ -246,8 +246,14 @@ impl Features {
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> =
             FEATURE_NAMES.iter().filter(|f| self.has(f.bit)).map(|f| f.name.to_owned()).collect();
-        names.extend(self.unnamed().map(|(letter, bit)| format!("FEATURE_{letter}{bit}")));
+        names.extend(self.unnamed().map(unnamed_name));
         names
+    }
+
+    /// Names of features that let all read the volume and only those who know them write it, and that nothing here knows.
+    #[must_use]
+    pub fn unknown_to_writers(&self) -> Vec<String> {
+        self.unnamed().filter(|(letter, _)| *letter == 'R').map(unnamed_name).collect()
     }
 
     fn unnamed(&self) -> impl Iterator<Item = (char, u32)> + use<> {
@@ -294,6 +300,11 @@ impl Features {
     pub fn descriptor_csum(&self) -> bool {
         self.ro_compat.intersects(RoCompat::METADATA_CSUM.union(RoCompat::GDT_CSUM))
     }
+}
+
+/// What a bit without a name is called, as e2fsprogs call it.
+fn unnamed_name((letter, bit): (char, u32)) -> String {
+    format!("FEATURE_{letter}{bit}")
 }
 
 /// Incompatible features that reading understands.

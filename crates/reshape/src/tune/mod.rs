@@ -121,6 +121,9 @@ fn tune_in_place(
     places: &[Block],
 ) -> Result<Tuned> {
     let before = read_superblock(&**device)?;
+    if !request.is_empty() {
+        refuse_unknown(&before)?;
+    }
     let open = if request.mmp.clear { Draft::open_marked } else { Draft::open };
     let draft = open(Arc::clone(device), limits)?;
     let mut work = Work { draft, request, expected: BTreeSet::new(), notes: Vec::new(), deep: false };
@@ -145,6 +148,19 @@ fn tune_in_place(
     let expected: Vec<&str> = work.expected.iter().copied().collect();
     let change = if work.deep { work.draft.finish(&expected)? } else { work.draft.finish_fields()? };
     Ok(Tuned { change, before, after, notes: work.notes })
+}
+
+/// A feature that nothing here knows may say something of each field.
+fn refuse_unknown(raw: &RawSuperblock) -> Result<()> {
+    let unknown = raw.features().unknown_to_writers();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let names = unknown.join(", ");
+    Err(platfs_device::Error::Unsupported(format!(
+        "only a program that knows its features may change it: {names}"
+    ))
+    .into())
 }
 
 /// The bytes of a superblock, to be compared.
