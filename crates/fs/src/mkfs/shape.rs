@@ -151,7 +151,8 @@ impl Shape {
         } else {
             self.wanted_inodes
         };
-        wanted.max(LEAST_INODES)
+        // As many as the least would be rounded down to eight where they do not fill a block of the table.
+        wanted.max(LEAST_INODES + 1)
     }
 
     /// Rounds until everything agrees.
