@@ -3,6 +3,8 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
 mod plat;
+#[path = "checking/reported.rs"]
+mod reported;
 #[path = "checking/rescued.rs"]
 mod rescued;
 #[path = "checking/table.rs"]
