@@ -4,8 +4,9 @@
 //! and where blocks are chosen.
 
 use ondisk::corrupt::Place;
-use ondisk::inode::{Inode, InodeFlags};
+use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::units::{Block, BlockRun, FileBlock, low_u32};
+use placement::{FileState, Mapped};
 
 use crate::cache::Role;
 use crate::crypt;
@@ -242,6 +243,8 @@ pub(crate) struct WriteHint {
     pub(crate) end: u64,
     /// The file may well grow behind that: its final size was not announced.
     pub(crate) growing: bool,
+    /// Space is reserved, by a call that says how much.
+    pub(crate) reserved: bool,
 }
 
 /// Blocks that get bytes.
@@ -280,6 +283,10 @@ fn request(tx: &Tx<'_>, inode: &Inode, hole: Segment, hint: &WriteHint) -> Resul
     let behind = tx.format.geometry.block_size.blocks_for(hint.end);
     let hinted = behind.saturating_sub(u64::from(hole.logical.0)).max(hole.count);
     let before = before(tx, inode, hole.logical)?;
+    let file = match tx.space.wants_file() {
+        true => Some(state_of(tx, inode, hole.logical, hint)?),
+        false => None,
+    };
     Ok(DataRequest {
         goal: before.unwrap_or_else(|| tx.space.contents_home(inode.number())),
         logical: hole.logical,
@@ -288,6 +295,34 @@ fn request(tx: &Tx<'_>, inode: &Inode, hole: Segment, hint: &WriteHint) -> Resul
         directory: tx.session.handles.directory_of(inode.number()),
         growing: hint.growing && !tx.session.is_loading(),
         process: if before.is_none() { tx.context.process } else { 0 },
+        file,
+    })
+}
+
+/// What ext4 would know of a file where it allocates.
+fn state_of(tx: &Tx<'_>, inode: &Inode, logical: FileBlock, hint: &WriteHint) -> Result<FileState> {
+    let geometry = &tx.format.geometry;
+    let ratio = geometry.blocks_per_cluster();
+    // ext4 asks for whole clusters, from the first block of one on.
+    let begin = FileBlock(logical.0 - logical.0 % ratio);
+    let around = tx.view().map(inode).around(begin)?;
+    let disk = |block: Block| block.0.saturating_sub(u64::from(geometry.first_data_block));
+    let mapped = |(logical, block): (u64, Block)| Mapped { logical, disk: disk(block) };
+    let number = inode.number();
+    let delays = tx.session.delayed.is_on();
+    let seen = tx.session.delayed.find(number).filter(|_| delays);
+    let waiting = seen.map_or(0, |file| file.state().pages.end());
+    let is_regular = inode.file_type() == Some(FileType::Regular);
+    let first = || tx.space.first_goal(number, tx.context.process, delays, is_regular);
+    let goal = around.likely.unwrap_or_else(first);
+    Ok(FileState {
+        bytes: inode.size().max(waiting),
+        goal: geometry.cluster_of(goal),
+        before: around.before.map(mapped),
+        behind: around.behind.map(mapped),
+        reserved: hint.reserved,
+        // Write-back itself is one of the users.
+        is_open: hint.reserved || tx.session.handles.users(number) > 1,
     })
 }
 
@@ -525,7 +560,7 @@ impl ContentsMut<'_, '_> {
             return Ok(());
         }
         let contents = self.tx.take_inline(self.inode)?;
-        let hint = WriteHint { end: contents.len() as u64, growing: false };
+        let hint = WriteHint { end: contents.len() as u64, growing: false, reserved: false };
         self.write(&mut Ahead::default(), 0, &contents, &hint)
     }
 }

@@ -105,6 +105,7 @@ impl Replay {
                 directory: ask.directory,
                 process: 0,
                 attempt: 0,
+                file: None,
             };
             let granted = match &mut self.promised {
                 Some(promise) if ask.promised && promise.count() >= u64::from(request.min) => {

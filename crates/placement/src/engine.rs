@@ -222,6 +222,12 @@ impl Engine {
         Ok(Promise::new(&self.shared.ledger, count))
     }
 
+    /// Whether requests are to say what the file system knows of their file.
+    #[must_use]
+    pub fn wants_file(&self) -> bool {
+        self.shared.policy.wants_file()
+    }
+
     /// The last writer of a file is gone: what was set aside for its growth is given up.
     pub fn closed(&self, owner: u64) {
         self.shared.reclaim(policy::Event::Closed(owner));

@@ -64,7 +64,7 @@ pub use layout::Layout;
 pub use parameters::Placing;
 pub use policy::BlockPolicyKind;
 pub use promise::Promise;
-pub use request::{Contradiction, Denial, Kind, Refusal, Request};
+pub use request::{Contradiction, Denial, FileState, Kind, Mapped, Refusal, Request};
 pub use stats::{Counter, Criterion, CriterionStats, Stats};
 pub use timing::{Clock, LockKind, LockTimes};
 pub use view::View;

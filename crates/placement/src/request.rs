@@ -14,6 +14,34 @@ pub enum Kind {
     Metadata,
 }
 
+/// A place in a file that has its place on the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// Its block in the file.
+    pub logical: u64,
+    /// Its block on the volume, counted from the first of the first group.
+    pub disk: u64,
+}
+
+/// What a file system knows of the file that a request is for. Policies that follow a kernel ask for it
+/// ([`crate::policy::BlockPolicy::wants_file`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileState {
+    /// Its size in bytes, as programs see it before the request is served.
+    pub bytes: u64,
+    /// Where ext4 would begin to look: from the nearest mapped block as far as the request lies behind it in the file,
+    /// or at the beginning of the file's own part of the volume.
+    pub goal: Cluster,
+    /// The last mapped block before the request.
+    pub before: Option<Mapped>,
+    /// The first mapped block behind it.
+    pub behind: Option<Mapped>,
+    /// The space is reserved by a call, and the call says how much.
+    pub reserved: bool,
+    /// A program has it open.
+    pub is_open: bool,
+}
+
 /// A request for one run of clusters. Lengths are counted in clusters.
 ///
 /// The grant has `want` clusters whenever a free run of that length is known; otherwise it is the
@@ -48,6 +76,8 @@ pub struct Request {
     /// Key of the process that begins a part of the file here, with nothing of it before: the goal is no more than the
     /// start of a group. 0 where none is known or the part goes on behind another.
     pub process: u32,
+    /// More of the file, where the policy wants it and a file system stands behind the request.
+    pub file: Option<FileState>,
     /// How often [`Refusal::NeedBitmap`] was already answered for this request. The engine stops
     /// asking for bitmaps merely to find something better once this reaches
     /// [`Request::PATIENCE`].
@@ -74,6 +104,7 @@ impl Request {
             growing: false,
             directory: 0,
             process: 0,
+            file: None,
             attempt: 0,
         }
     }

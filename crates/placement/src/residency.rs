@@ -55,6 +55,9 @@ impl Engine {
         }
         self.shared.counters.add(Counter::BitmapsLoaded, u64::from(loaded == Ok(true)));
         self.shared.give_strays_back(clusters);
+        if loaded == Ok(true) {
+            self.shared.policy.loaded(&self.shared.view(), group);
+        }
         self.shared.keep_bound();
         self.shared.account.report(|| match loaded {
             Ok(_) => Event::Loaded(group),

@@ -253,6 +253,7 @@ fn allocate(writer: &mut DirMut<'_, '_>, count: u64) -> Result<Vec<Block>> {
                 directory: None,
                 growing: false,
                 process: 0,
+                file: None,
             })
         };
         let hole = Unplaced { logical: FileBlock(at), count: count - at, unwritten: false, ask: &ask };

@@ -340,6 +340,16 @@ impl Delayed {
         state.growth.written_back && !state.pages.is_empty()
     }
 
+    /// Whether the caller reports when a file is closed.
+    pub(crate) fn hears_closes(&self) -> bool {
+        self.closes
+    }
+
+    /// Whether bytes of a file have no place yet.
+    pub(crate) fn waits(&self, number: InodeNumber) -> bool {
+        self.find(number).is_some_and(|file| !file.state().pages.is_empty())
+    }
+
     /// Drops all that is dirty of a file: it is gone, or can't be written.
     pub(crate) fn drop_bytes(&self, file: &DirtyFile) {
         let mut state = file.state();

@@ -13,7 +13,7 @@ use ondisk::extent::{self, Child, Entries, Entry, Extent, Found, Head, MAX_UNWRI
 use ondisk::inode::{I_BLOCK_LEN, Inode};
 use ondisk::units::{Block, FileBlock};
 
-use super::{Map, MapMut, NewRun, Segment, State};
+use super::{Around, Map, MapMut, NewRun, Segment, State};
 use crate::error::{Error, Result};
 
 /// File blocks end here.
@@ -153,6 +153,41 @@ fn find(map: Map<'_>, at: FileBlock) -> Result<(Option<Extent>, u64)> {
     }
 }
 
+/// As far from the extent at or before a file block as in the file, or from the first of the leaf. Source: Linux 6.18,
+/// `ext4_ext_find_goal`.
+fn likely(extents: &[Extent], position: usize, at: FileBlock) -> Option<Block> {
+    let before = position.checked_sub(1).and_then(|before| extents.get(before));
+    let extent = before.or_else(|| extents.first())?;
+    let forth = extent.start.0.saturating_add(u64::from(at.0.saturating_sub(extent.logical.0)));
+    Some(Block(forth.saturating_sub(u64::from(extent.logical.0.saturating_sub(at.0)))))
+}
+
+/// The last mapped block before a file block and the first behind it; and the place that the leaf there makes likely
+/// for it, as far from the extent that is nearest as in the file.
+pub(super) fn around(map: Map<'_>, at: FileBlock) -> Result<Around> {
+    let path = descend(map, at)?;
+    let leaf = path.last().and_then(|step| match &step.node.entries {
+        Entries::Leaf(extents) => Some((extents, step.position)),
+        Entries::Index(_) => None,
+    });
+    let Some((extents, position)) = leaf else { return Ok(Around::default()) };
+    let before = position.checked_sub(1).and_then(|before| extents.get(before));
+    let likely = likely(extents, position, at);
+    let last = |extent: &Extent| {
+        let count = u64::from(extent.count).saturating_sub(1);
+        (u64::from(extent.logical.0) + count, Block(extent.start.0.saturating_add(count)))
+    };
+    let behind = match extents.get(position) {
+        Some(extent) => Some(*extent),
+        None => match next_key(&path) {
+            LOGICAL_END => None,
+            next => find(map, FileBlock(u32::try_from(next).unwrap_or(u32::MAX)))?.0,
+        },
+    };
+    let first = behind.map(|extent| (u64::from(extent.logical.0), extent.start));
+    Ok(Around { before: before.map(last), behind: first, likely })
+}
+
 pub(super) fn lookup(map: Map<'_>, at: FileBlock) -> Result<Segment> {
     let (extent, next) = find(map, at)?;
     segment(map, at, extent, next)
@@ -260,10 +295,17 @@ fn insert_one(map: &mut MapMut<'_, '_>, new: Extent) -> Result<()> {
         if place(extents, leaf.position, new, capacity) {
             return store_path(map, &mut path);
         }
+        // ext4 splits near where the extent was looked for, and begins a tree at the file's own part of the volume
+        // (Linux 6.18, `ext4_ext_split` and `ext4_ext_grow_indepth`).
+        let follows = map.tx.space.wants_file();
+        let near = likely(extents, leaf.position, new.logical).filter(|_| follows);
         let full = |step: &Step| entry_count(&step.node) >= usize::from(step.node.capacity);
         match path.iter().rposition(|step| !full(step)) {
-            Some(roomy) => split(map, &mut path, roomy)?,
-            None => grow(map, new.start)?,
+            Some(roomy) => split(map, &mut path, roomy, near)?,
+            None => {
+                let goal = if follows { map.home() } else { new.start };
+                grow(map, goal)?;
+            }
         }
     }
     Err(broken(map.inode, "extent tree finds no room for another extent"))
@@ -367,8 +409,9 @@ fn cut(position: usize, count: usize) -> usize {
     if position >= count { count - 1 } else { count / 2 }
 }
 
-/// Splits the full node below `roomy`, whose parent has room for one more child.
-fn split(map: &mut MapMut<'_, '_>, path: &mut [Step], roomy: usize) -> Result<()> {
+/// Splits the full node below `roomy`, whose parent has room for one more child; the new node lies near a goal, or near
+/// the other half.
+fn split(map: &mut MapMut<'_, '_>, path: &mut [Step], roomy: usize, near: Option<Block>) -> Result<()> {
     let (above, below) = path.split_at_mut(roomy + 1);
     let (Some(parent), Some(full)) = (above.last_mut(), below.first_mut()) else {
         return Err(broken(map.inode, "extent tree finds no room for another extent"));
@@ -382,7 +425,7 @@ fn split(map: &mut MapMut<'_, '_>, path: &mut [Step], roomy: usize) -> Result<()
     let (Some(logical), Some(goal)) = (first_key(&right), full.block) else {
         return Err(broken(map.inode, "extent node can't be split"));
     };
-    let node = new_node(map, goal, &right)?;
+    let node = new_node(map, near.unwrap_or(goal), &right)?;
     if let Entries::Index(children) = &mut parent.node.entries {
         children.insert(parent.position.max(1), Child { logical, node });
     }

@@ -16,7 +16,7 @@ use ondisk::corrupt::Place;
 use ondisk::extent::Extent;
 use ondisk::features::{Incompat, RoCompat};
 use ondisk::file_size;
-use ondisk::inode::{I_BLOCK_LEN, Inode, InodeFlags};
+use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags};
 use ondisk::units::{Block, BlockRun, BlockSize, ClusterRun, FileBlock, InodeNumber, low_u32};
 
 use crate::cache::{Blocks, Role};
@@ -98,6 +98,17 @@ fn is_tree(inode: &Inode) -> bool {
     inode.flags().contains(InodeFlags::EXTENTS)
 }
 
+/// What is mapped around a hole: file blocks, and where they lie. Nothing is known of maps by block pointers.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Around {
+    /// The last block before.
+    pub(crate) before: Option<(u64, Block)>,
+    /// The first block behind.
+    pub(crate) behind: Option<(u64, Block)>,
+    /// Where ext4 would look first.
+    pub(crate) likely: Option<Block>,
+}
+
 impl<'a> Map<'a> {
     pub(crate) fn new(blocks: &'a dyn Blocks, format: &'a Format, inode: &'a Inode) -> Self {
         Map { blocks, format, inode }
@@ -118,6 +129,14 @@ impl<'a> Map<'a> {
     /// As [`Map::lookup`].
     pub(crate) fn lookup_near(self, near: &mut Near, at: FileBlock) -> Result<Segment> {
         if is_tree(self.inode) { extents::lookup_near(self, near, at) } else { self.lookup(at) }
+    }
+
+    /// What is mapped around a file block that is a hole.
+    ///
+    /// # Errors
+    /// As [`Map::lookup`].
+    pub(crate) fn around(self, at: FileBlock) -> Result<Around> {
+        if is_tree(self.inode) { extents::around(self, at) } else { Ok(Around::default()) }
     }
 
     /// The disk block behind a file block that must exist, for directories and other metadata files.
@@ -535,7 +554,13 @@ impl MapMut<'_, '_> {
 
     /// Where blocks of the inode would best begin.
     fn home(&self) -> Block {
-        self.tx.space.home(self.inode.number())
+        let (space, number) = (self.tx.space, self.inode.number());
+        if space.wants_file() {
+            let delays = self.tx.session.delayed.is_on();
+            let is_regular = self.inode.file_type() == Some(FileType::Regular);
+            return space.first_goal(number, self.tx.context.process, delays, is_regular);
+        }
+        space.home(number)
     }
 
     fn block_size(&self) -> BlockSize {

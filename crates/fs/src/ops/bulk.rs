@@ -238,7 +238,7 @@ impl<'v> Tx<'v> {
             if file_type != FileType::Regular {
                 return Err(Error::Invalid("only regular files have bytes".into()));
             }
-            let hint = WriteHint { end: file.data.len() as u64, growing: false };
+            let hint = WriteHint { end: file.data.len() as u64, growing: false, reserved: false };
             self.contents(&mut child).write_any(&mut Ahead::default(), (0, file.data), &hint, true)?;
             self.note_size(child.size());
         }

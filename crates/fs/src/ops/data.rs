@@ -152,7 +152,7 @@ impl Writer<'_> {
     fn write_alone(&mut self, offset: u64, data: &[u8]) -> Result<()> {
         let (volume, number, announced) = (self.volume, self.inode, self.announced);
         let end = offset.saturating_add(data.len() as u64);
-        let hint = file::WriteHint { end: self.stretch.max(end), growing: end > announced };
+        let hint = file::WriteHint { end: self.stretch.max(end), growing: end > announced, reserved: false };
         let ahead = &mut self.ahead;
         let mut again = false;
         change(volume, |tx| {

@@ -179,7 +179,10 @@ impl<'v> WriteBack<'v> {
         state.settled += 1;
         let complete = state.is_complete();
         drop(state);
-        if complete || !flight.growing {
+        let held = self.volume.space.wants_file()
+            && self.volume.session.delayed.hears_closes()
+            && self.volume.session.handles.users(file.number()) > 1;
+        if complete || (!flight.growing && !held) {
             self.volume.space.closed(file.number());
         }
         done
@@ -398,7 +401,8 @@ impl<'v> Tx<'v> {
                         hole_end = blocks.end;
                     }
                     *near = Near::default();
-                    let hint = file::WriteHint { end: hole_end << log2, growing: flight.growing };
+                    let hint =
+                        file::WriteHint { end: hole_end << log2, growing: flight.growing, reserved: false };
                     let hole = Segment { count: blocks.len(), ..found };
                     let (start, count) = self.contents(node).map_hole(&mut ahead, hole, &hint, false)?;
                     blocks.end = blocks.start + count;

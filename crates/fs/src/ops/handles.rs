@@ -123,7 +123,12 @@ impl<'v> Uses<'v> {
         let volume = self.volume;
         let last = volume.session.handles.unpin_then(number, times, ended);
         if last {
-            if volume.session.delayed.end(number) {
+            let rest = volume.session.delayed.end(number);
+            // A kernel keeps what it set aside until the last bytes have their places, and lets them wait.
+            if volume.space.wants_file() && volume.session.delayed.waits(number) {
+                return last;
+            }
+            if rest {
                 WriteBack::of(volume).written_back(number);
             }
             volume.space.closed(number);

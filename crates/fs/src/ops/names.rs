@@ -1,5 +1,6 @@
 //! Names: looking up, walking paths, listing directories, creating and linking.
 
+use ondisk::dirhash::{HashVersion, NameHasher};
 use ondisk::features::Compat;
 use ondisk::features::RoCompat;
 use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags, LINKS_MAX, TimeField};
@@ -220,11 +221,13 @@ impl<'v> Tx<'v> {
     ) -> Result<(InodeNumber, Inode)> {
         let file_type = new.kind.file_type();
         let directory = parent.number();
+        let is_top = directory == InodeNumber::ROOT || parent.flags().contains(InodeFlags::TOPDIR);
         let request = InodeRequest {
             parent: self.format.on_disk(directory).index(),
             is_directory: file_type == FileType::Directory,
-            top_level: directory == InodeNumber::ROOT || parent.flags().contains(InodeFlags::TOPDIR),
+            top_level: is_top,
             name_hash: name_number(name),
+            seeded_hash: if is_top { seeded_number(self.format.hash_seed, name) } else { 0 },
             sequential: self.session.is_loading(),
         };
         let number = self.space_mut()?.allocate_inode(&request, file_type)?;
@@ -430,4 +433,10 @@ fn check_device(major: u32, minor: u32) -> Result<()> {
 /// A number that differs between names (FNV-1a); only spreads top-level directories.
 fn name_number(name: &[u8]) -> u32 {
     name.iter().fold(0x811C_9DC5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+/// A number that differs between names and volumes, as Linux has it for the same purpose whatever the volume's
+/// directories are hashed by. Source: Linux 6.18, `find_group_orlov`.
+fn seeded_number(seed: [u32; 4], name: &[u8]) -> u32 {
+    NameHasher::new(HashVersion::HalfMd4, false, seed).hash(name).major
 }

@@ -159,6 +159,7 @@ impl Tx<'_> {
             is_directory: file_type == FileType::Directory,
             top_level: false,
             name_hash: node.number().get(),
+            seeded_hash: node.number().get(),
             sequential: false,
         };
         let fresh = self.space_mut()?.allocate_inode(&request, file_type)?;

@@ -132,6 +132,10 @@ impl Volume {
         let reshape = Reshape { keep_times: options.keep_times, ..Reshape::of(self, number) };
         reshape.may_reshape(Deed::Allocate(mode), options)?;
         reshape.alone(|| {
+            // ext4 gives up the windows of a file in which it makes a hole (`ext4_punch_hole`).
+            if self.space.wants_file() && mode != Allocate::Extend {
+                self.space.truncated(number);
+            }
             let part = |range: Range<u64>| reshape.allocate_alone(mode, range.into());
             if matches!(mode, Allocate::CollapseRange | Allocate::InsertRange) {
                 return part(offset..end);
@@ -347,7 +351,9 @@ impl<'v> Tx<'v> {
         let mut left = range.outer(self.format.geometry.block_size);
         let mut ahead = file::Ahead::default();
         let growing = range.start > 0 && range.start == node.size() && range.len() < LITTLE;
-        let hint = file::WriteHint { end: range.end, growing };
+        // One that is longer than an extent is raised like a write (`ext4_alloc_file_blocks`).
+        let reserved = left.len() <= u64::from(ondisk::extent::MAX_UNWRITTEN);
+        let hint = file::WriteHint { end: range.end, growing, reserved };
         while !left.is_empty() {
             let found = self.view().map(node).lookup(left.first())?;
             let count = found.count.min(left.len());

@@ -269,7 +269,7 @@ impl Write<'_> {
     /// Writes contents that are, or may come to stand, in the inode itself.
     fn inside(&self) -> Result<()> {
         let (number, offset, data) = (self.file.number(), self.offset, &*self.data);
-        let hint = file::WriteHint { end: self.range().end, growing: true };
+        let hint = file::WriteHint { end: self.range().end, growing: true, reserved: false };
         change(self.volume, |tx| {
             let mut node = tx.inode(number)?;
             let complete = offset == 0 && node.size() == 0;

@@ -83,7 +83,7 @@ pub fn rebuild(volume: &Volume) -> Result<()> {
 fn store(volume: &Volume, number: InodeNumber, contents: &[u8]) -> Result<()> {
     change(volume, |tx| {
         let mut node = tx.inode(number)?;
-        let hint = WriteHint { end: contents.len() as u64, growing: false };
+        let hint = WriteHint { end: contents.len() as u64, growing: false, reserved: false };
         tx.contents(&mut node).write(&mut Ahead::default(), 0, contents, &hint)?;
         tx.store(&mut node)
     })

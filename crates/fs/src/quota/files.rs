@@ -26,6 +26,7 @@ impl Tx<'_> {
                     is_directory: false,
                     top_level: false,
                     name_hash: 0,
+                    seeded_hash: 0,
                     sequential: true,
                 };
                 self.space_mut()?.allocate_inode(&request, FileType::Regular)?

@@ -315,6 +315,37 @@ impl Space {
         Block(header.start.0 + u64::from(header.count))
     }
 
+    /// Whether placement wants to know more of files ([`placement::Request::file`]).
+    pub(crate) fn wants_file(&self) -> bool {
+        self.writing.as_ref().is_some_and(|writing| writing.blocks.wants_file())
+    }
+
+    /// Where ext4 looks first for blocks of a file that has none: the second group of its flex group, as the first is
+    /// for directories and others; without delay at one of sixteen places, by the process. Source: Linux 6.18,
+    /// `ext4_inode_to_goal_block`.
+    pub(crate) fn first_goal(
+        &self,
+        inode: InodeNumber,
+        process: u32,
+        delays: bool,
+        is_regular: bool,
+    ) -> Block {
+        const FLEX_FROM: u32 = 4;
+        const COLOURS: u64 = 16;
+        let geometry = &self.geometry;
+        let group = self.locate(inode).map_or(0, |(group, _)| group.0);
+        let flex = layout_of(geometry).groups_per_flex;
+        let group = if flex >= FLEX_FROM { group / flex * flex + u32::from(is_regular) } else { group };
+        let per_group = u64::from(geometry.blocks_per_group);
+        let start = u64::from(geometry.first_data_block) + u64::from(group) * per_group;
+        let last = geometry.blocks.saturating_sub(1);
+        if delays {
+            return Block(start);
+        }
+        let room = if start + per_group <= last { per_group } else { last.saturating_sub(start) };
+        Block(start + u64::from(process) % COLOURS * (room / COLOURS))
+    }
+
     /// Where contents of a file would best begin: behind what its group keeps for directories.
     #[must_use]
     pub fn contents_home(&self, inode: InodeNumber) -> Block {
@@ -367,6 +398,7 @@ mod tests {
                     directory: None,
                     growing: false,
                     process: 0,
+                    file: None,
                 };
                 let mut reserved = space.reserve_data(&request)?;
                 space.take(&mut reserved, taken);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use ondisk::inode::FileType;
 use ondisk::units::{Block, BlockRun, Cluster, FileBlock, Group, InodeNumber, low_u32};
-use placement::{InodeGrant, InodeRefusal, InodeRequest, Refusal, Request};
+use placement::{FileState, InodeGrant, InodeRefusal, InodeRequest, Refusal, Request};
 
 use super::grant::UncommittedGrant;
 use super::ledger::Ledger;
@@ -57,6 +57,8 @@ pub struct DataRequest {
     pub growing: bool,
     /// See [`Request::process`].
     pub process: u32,
+    /// See [`Request::file`].
+    pub file: Option<FileState>,
 }
 
 /// Blocks taken for a file's data and not yet in its map. Dropping it gives back what was not used.
@@ -154,6 +156,7 @@ impl SpaceMut<'_, '_> {
         wanted.directory = request.directory.map_or(0, |directory| u64::from(directory.get()));
         wanted.growing = request.growing;
         wanted.process = request.process;
+        wanted.file = request.file;
         let grant = self.allocate(wanted)?;
         let run = grant.run();
         let start = geometry.cluster_start(run.start);

@@ -65,6 +65,7 @@ pub(super) fn create(tx: &mut Tx<'_>, owner: &Inode, value: &[u8]) -> Result<(In
         is_directory: false,
         top_level: false,
         name_hash: 0,
+        seeded_hash: 0,
         sequential: true,
     };
     let number = tx.space_mut()?.allocate_inode(&request, FileType::Regular)?;
@@ -78,7 +79,7 @@ pub(super) fn create(tx: &mut Tx<'_>, owner: &Inode, value: &[u8]) -> Result<(In
     inode.set_owner(owner.uid(), owner.gid());
     inode.set_flags(InodeFlags::EA_INODE);
     tx.map(&mut inode).init();
-    let hint = WriteHint { end: value.len() as u64, growing: false };
+    let hint = WriteHint { end: value.len() as u64, growing: false, reserved: false };
     tx.contents(&mut inode).write(&mut Ahead::default(), 0, value, &hint)?;
     tx.store(&mut inode)?;
     Ok((tx.format.on_disk(number), hash))

@@ -90,7 +90,7 @@ fn settings(row: &Row, quick: bool) -> Vec<(&'static str, String)> {
 }
 
 fn volume(row: &Row, policy: BlockPolicyKind, seed: u64, plan: &Plan) -> Result<EngineAlone, String> {
-    let own = [("cpus", STREAMS), ("forced_goal", 2_048 / row.scale)];
+    let own = [("cpus", STREAMS), ("forced_goal", 2_048 / row.scale), ("mb_optimize_scan", 1)];
     let layout = Layout { block_bytes: 4_096 * row.scale, ..layout(row.groups, row.clusters_per_group) };
     let engine = plan.engine(layout, policy, &own)?;
     fragment(&engine, row, &mut Numbers::new(seed)).ok_or("the engine refuses the volume")?;

@@ -34,6 +34,8 @@ pub struct InodeRequest {
     /// A number that differs between names; where the search for a top-level directory's place
     /// begins.
     pub name_hash: u32,
+    /// The same by the hash of the kernel with the volume's own seed, for top-level entries.
+    pub seeded_hash: u32,
     /// Loading in order: the next inode in rising order, whatever the locality.
     pub sequential: bool,
 }

@@ -32,7 +32,14 @@ fn fresh(groups: u32, inodes: u32) -> InodeEngine {
 }
 
 fn file(parent: u32) -> InodeRequest {
-    InodeRequest { parent, is_directory: false, top_level: false, name_hash: 0, sequential: false }
+    InodeRequest {
+        parent,
+        is_directory: false,
+        top_level: false,
+        name_hash: 0,
+        seeded_hash: 0,
+        sequential: false,
+    }
 }
 
 #[test]
@@ -55,6 +62,7 @@ fn files_follow_their_directory_and_top_level_directories_spread() {
         is_directory: true,
         top_level,
         name_hash: hash,
+        seeded_hash: hash,
         ..file(parent)
     };
     let mut flexes = Vec::new();

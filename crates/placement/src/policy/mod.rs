@@ -15,7 +15,7 @@ mod xfs;
 use crate::request::{Refusal, Request};
 use crate::view::View;
 use mballoc::{Generation, Mballoc, Tunables};
-use ondisk::units::{Cluster, ClusterRun};
+use ondisk::units::{Cluster, ClusterRun, Group};
 use tunable::{Settings, Tunable};
 
 /// Decides which run answers a request.
@@ -43,6 +43,15 @@ pub trait BlockPolicy: Send + Sync {
     /// Clusters became used or free other than by a choice of this policy, or claims that it gave
     /// up are free now.
     fn changed(&self, _view: &View<'_>, _run: ClusterRun, _used: bool) {}
+
+    /// Whether requests are to say what the file system knows of their file ([`Request::file`]), and [`Event::Closed`]
+    /// is to come when the last program closes a file and not before.
+    fn wants_file(&self) -> bool {
+        false
+    }
+
+    /// The bitmap of a group came.
+    fn loaded(&self, _view: &View<'_>, _group: Group) {}
 
     /// Gives up claims: those of a file, or all of them.
     fn event(&self, _view: &View<'_>, _event: Event) -> Vec<ClusterRun> {

@@ -95,7 +95,7 @@ fn add_leaf(map: &mut MapMut<'_, '_>, extents: &[Extent]) -> Result<()> {
                 let leaf = Node { depth: 0, capacity, entries: Entries::Leaf(extents.to_vec()) };
                 return add_child(map, path.pop(), logical, (goal, &leaf));
             }
-            Some(roomy) => split(map, &mut path, roomy)?,
+            Some(roomy) => split(map, &mut path, roomy, None)?,
             None => grow(map, goal)?,
         }
     }

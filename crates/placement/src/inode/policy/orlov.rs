@@ -42,7 +42,7 @@ impl Orlov {
         let flexes = layout.flex_groups().max(1);
         let chosen = if request.top_level && request.is_directory {
             let mean = view.totals().mean_of(flexes);
-            fewest_dirs(cycle(request.name_hash % flexes, flexes), mean, |flex| view.flex(flex))
+            fewest_dirs(cycle(request.seeded_hash % flexes, flexes), mean, |flex| view.flex(flex))
         } else {
             let start = self.last_group(request.parent).unwrap_or(parent);
             in_limits(view, layout.flex_of(start))

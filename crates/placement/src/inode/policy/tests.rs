@@ -40,7 +40,14 @@ fn new(groups: u32, inodes: u32, flex: u32, kind: DirectoryPolicyKind) -> (Arc<E
 }
 
 fn file(parent: u32) -> InodeRequest {
-    InodeRequest { parent, is_directory: false, top_level: false, name_hash: 0, sequential: false }
+    InodeRequest {
+        parent,
+        is_directory: false,
+        top_level: false,
+        name_hash: 0,
+        seeded_hash: 0,
+        sequential: false,
+    }
 }
 
 fn directory(parent: u32) -> InodeRequest {
@@ -48,7 +55,7 @@ fn directory(parent: u32) -> InodeRequest {
 }
 
 fn top(name_hash: u32) -> InodeRequest {
-    InodeRequest { top_level: true, name_hash, ..directory(0) }
+    InodeRequest { top_level: true, name_hash, seeded_hash: name_hash, ..directory(0) }
 }
 
 fn take(engine: &InodeEngine, request: &InodeRequest) -> u32 {
@@ -385,7 +392,7 @@ proptest! {
                 0..=4 => {
                     // A few parents, so that some become busy; hashes and parents of any size.
                     let parent = if what & 64 == 0 { number % 5 * 3 } else { number };
-                    let request = InodeRequest { parent, is_directory, top_level: what & 32 != 0, name_hash: number, sequential: false };
+                    let request = InodeRequest { parent, is_directory, top_level: what & 32 != 0, name_hash: number, seeded_hash: number, sequential: false };
                     match engine.allocate(&request) {
                         Ok(grant) if what & 128 == 0 => {
                             let got = grant.keep() as usize;

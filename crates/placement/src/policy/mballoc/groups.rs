@@ -76,10 +76,17 @@ impl Groups {
         let _readying = self.readying.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_ready.load(Ordering::Acquire) {
             for group in 0..groups {
-                // Groups that are not loaded are added when a thorough criterion asks for them.
+                // Groups that are not loaded are added when they are.
                 let _ = self.lock(view, group);
             }
             self.is_ready.store(true, Ordering::Release);
+        }
+    }
+
+    /// The bitmap of a group is known now. Before all are indexed there is nothing to do.
+    pub(super) fn known(&self, view: &View<'_>, group: u32) {
+        if self.is_ready.load(Ordering::Acquire) {
+            let _ = self.lock(view, group);
         }
     }
 

@@ -1,19 +1,20 @@
 //! `mballoc`: the multi-block allocator of ext4 as a baseline, in three generations.
 //!
 //! Rules followed, per request: a preallocation of the file or (for small files) of the CPU's
-//! locality group if it has room; else the request is raised to a window (`normalise`), looked
-//! for at the exact goal if the file continues there, then by the criteria (`search`); what the
-//! window has beyond the request becomes a preallocation, dropped when the file is closed or cut,
-//! or when space is short.
+//! locality group if it has room (`ask`, `prealloc`); else the request is raised to a window
+//! (`normalise`), looked for where it goes on from a mapped neighbour, then by the criteria
+//! (`search`); what the window has beyond the request becomes a preallocation, dropped when the
+//! file is closed or cut, or when space is short.
 //!
 //! Groups have locks as in the kernel (`groups`): threads wait for each other where they look at the same group, and a
 //! choice is lost to another thread as there. Where one thread searches at a time, as in model time, the tunable
 //! `searchers` says how many would have lost.
 //!
-//! Deviations: one lock for all preallocations; the part of a file before a request that continues it is taken to be
-//! allocated without holes; a group's bitmap is asked for when a thorough criterion reaches it, cheap ones skip it; no
-//! read-ahead of bitmaps; the runs that wait for a commit are kept by the engine.
+//! Deviations: one lock for all preallocations; where no file system says what it knows of a file, the part of it before
+//! a request that continues it is taken to be allocated without holes; no read-ahead of bitmaps; the runs that wait for
+//! a commit are kept by the engine.
 
+mod ask;
 mod group;
 mod groups;
 mod normalise;
@@ -31,15 +32,13 @@ use crate::stats::Counter;
 use crate::sync::atomic::AtomicU32;
 use crate::sync::{Mutex, PoisonError};
 use crate::view::View;
+use ask::{Ask, Mode};
 use groups::Groups;
-use normalise::{Goal, window};
-use ondisk::units::{Cluster, ClusterRun};
+use normalise::Goal;
+use ondisk::units::{Cluster, ClusterRun, Group};
 use prealloc::Preallocations;
 use search::Search;
 use std::collections::BTreeMap;
-
-/// Remembered stream goals of 6.17 at most: one per CPU, and a quarter of the groups.
-const STREAMS: u32 = 64;
 
 /// See the module.
 pub struct Mballoc {
@@ -59,17 +58,6 @@ struct State {
     pending: BTreeMap<u64, Goal>,
 }
 
-/// How a request is served.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    /// From the pool of the CPU's locality group.
-    Pool(u32),
-    /// With a window of its own, near the last window of its stream.
-    Stream,
-    /// Exactly.
-    Plain,
-}
-
 impl Mballoc {
     /// A policy with these tunables.
     #[must_use]
@@ -77,61 +65,23 @@ impl Mballoc {
         Mballoc { tunables, groups: Groups::default(), state: Mutex::default(), losers: AtomicU32::new(0) }
     }
 
-    fn mode(&self, layout: &Layout, request: &Request) -> Mode {
-        if request.kind == Kind::Metadata || request.stream {
-            return Mode::Plain;
-        }
-        let end = request.offset + u64::from(request.want);
-        let own = request.growing
-            || end != request.size
-            || self.tunables.forced_goal > 0
-            || self.tunables.no_normalize != 0;
-        let blocks = end.max(request.size).saturating_mul(layout.blocks_per_cluster.into());
-        let small = blocks <= u64::from(self.tunables.mb_stream_req);
-        if small && self.tunables.forced_goal == 0 && self.tunables.no_normalize == 0 {
-            let cpu = request.owner % u64::from(self.tunables.cpus.max(1));
-            return Mode::Pool(u32::try_from(cpu).unwrap_or(0));
-        }
-        if own { Mode::Stream } else { Mode::Plain }
-    }
-
+    /// Which stream a file belongs to: its number decides since 6.17 (`ext4_mb_regular_allocator`).
     fn stream_key(&self, layout: &Layout, owner: u64) -> u32 {
         let count = match self.tunables.generation {
-            Generation::From617 => self.tunables.cpus.min(layout.groups.div_ceil(4)).clamp(1, STREAMS),
+            Generation::From617 => self.tunables.streams(layout),
             _ => 1,
         };
         u32::try_from(owner % u64::from(count)).unwrap_or(0)
     }
 
-    fn goal(&self, state: &State, request: &Request, mode: Mode, layout: &Layout) -> Goal {
-        let group = layout.clusters_per_group;
-        let plain = Goal { logical: request.offset, len: request.want, exact: request.extends };
-        match mode {
-            Mode::Plain => plain,
-            Mode::Stream if self.tunables.no_normalize != 0 => Goal { exact: false, ..plain },
-            Mode::Pool(_) => {
-                let len = self.tunables.group_prealloc(layout).min(group).max(request.want);
-                Goal { len, ..plain }
-            }
-            Mode::Stream => {
-                let mut goal = window(request, self.tunables.forced_goal, layout);
-                let end = request.offset + u64::from(request.want);
-                if let Some(next) = state.preallocations.next_window(request.owner, end) {
-                    let room = u32::try_from(next.saturating_sub(goal.logical)).unwrap_or(u32::MAX);
-                    goal.len = goal.len.min(room).max(request.want);
-                }
-                goal
-            }
-        }
-    }
-
-    fn allocate(&self, view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
-        let layout = *view.layout();
-        let mode = self.mode(&layout, request);
+    fn allocate(&self, view: &View<'_>, ask: &Ask<'_>) -> Result<Choice, Refusal> {
+        let (layout, request) = (*view.layout(), ask.request);
         let (goal, last) = {
             let state = view.lock(&self.state);
-            let last = state.streams.get(&self.stream_key(&layout, request.owner)).copied();
-            (self.goal(&state, request, mode, &layout), last.filter(|_| mode == Mode::Stream))
+            // Streams begin in the first group, not where their file would.
+            let last = state.streams.get(&self.stream_key(&layout, request.owner)).copied().unwrap_or(0);
+            let goal = ask.goal(&state.preallocations, &self.tunables, &layout);
+            (goal, Some(last).filter(|_| ask.mode == Mode::Stream))
         };
         let Some(run) = self.search(view, request, goal, last)? else { return minimum(view, request) };
         if run.count < request.min {
@@ -139,11 +89,11 @@ impl Mballoc {
             return minimum(view, request);
         }
         let mut state = view.lock(&self.state);
-        if mode == Mode::Stream {
+        if ask.mode == Mode::Stream {
             let stream = self.stream_key(&layout, request.owner);
             state.streams.insert(stream, layout.group_of(run.start).0);
         }
-        Ok(place(&mut state, request, goal, mode, run))
+        Ok(place(&mut state, request, goal, ask.mode, run))
     }
 
     /// What a window has beyond the request becomes a preallocation; returns what is dropped instead.
@@ -156,7 +106,7 @@ impl Mballoc {
     ) -> Vec<ClusterRun> {
         let mut state = view.lock(&self.state);
         let goal = state.pending.remove(&request.owner);
-        if let Mode::Pool(cpu) = self.mode(view.layout(), request) {
+        if let Mode::Pool(cpu) = Ask::new(request, &self.tunables, view.layout()).mode {
             let (start, count) = (Cluster(used.end()), whole.count - used.count);
             return state.preallocations.add_pool(cpu, ClusterRun { start, count });
         }
@@ -174,11 +124,12 @@ impl Mballoc {
     ) -> Result<Option<ClusterRun>, Refusal> {
         let layout = view.layout();
         let lens = (goal.len.min(layout.clusters_per_group), request.want);
-        let home = last.unwrap_or(layout.group_of(request.goal).0);
+        let home = last.unwrap_or(layout.group_of(goal.near).0);
         let mut search =
             Search::new((view, &self.groups, &self.losers), self.tunables, request.kind, lens, home);
-        if goal.exact
-            && let Some(run) = search.at_goal(request.goal)?
+        search.full = goal.full;
+        if let Some(exact) = goal.exact
+            && let Some(run) = search.at_goal(exact)?
         {
             return Ok(Some(run));
         }
@@ -238,16 +189,16 @@ fn window_start(request: &Request, goal: Goal, count: u32) -> u64 {
 impl BlockPolicy for Mballoc {
     fn choose(&self, view: &View<'_>, request: &Request) -> Result<Choice, Refusal> {
         self.groups.prepare(view);
-        let mode = self.mode(view.layout(), request);
-        let prepared = if mode == Mode::Plain && request.kind == Kind::Metadata {
-            None
-        } else {
+        let ask = Ask::new(request, &self.tunables, view.layout());
+        let prepared = if ask.may_use_windows() {
             let mut state = view.lock(&self.state);
             let own = state.preallocations.use_window(request);
-            match mode {
-                Mode::Pool(cpu) => own.or_else(|| state.preallocations.use_pool(cpu, request)),
+            match ask.mode {
+                Mode::Pool(cpu) => own.or_else(|| state.preallocations.use_pool(cpu, request, ask.file.goal)),
                 _ => own,
             }
+        } else {
+            None
         };
         if let Some(run) = prepared {
             view.note(Counter::WindowHits, 1);
@@ -256,12 +207,12 @@ impl BlockPolicy for Mballoc {
         if request.kind == Kind::Data {
             view.note(Counter::WindowMisses, 1);
         }
-        self.allocate(view, request)
+        self.allocate(view, &ask)
     }
 
     fn taken(&self, view: &View<'_>, request: &Request, choice: &Choice) -> Vec<ClusterRun> {
         match choice.source {
-            Source::Claimed => Vec::new(),
+            Source::Claimed => view.lock(&self.state).preallocations.take_dropped(),
             Source::Free => {
                 self.groups.mark(view, choice.run, true);
                 Vec::new()
@@ -282,6 +233,15 @@ impl BlockPolicy for Mballoc {
         for group in layout.group_of(whole.start).0..=layout.group_of(Cluster(whole.end() - 1)).0 {
             self.groups.forget(view, group);
         }
+    }
+
+    fn wants_file(&self) -> bool {
+        true
+    }
+
+    /// Whoever reads ahead makes the buddy cache too (`ext4_mb_prefetch_fini`): the group enters its sets.
+    fn loaded(&self, view: &View<'_>, group: Group) {
+        self.groups.known(view, group.0);
     }
 
     fn changed(&self, view: &View<'_>, run: ClusterRun, used: bool) {

@@ -1,76 +1,102 @@
 //! What a request is raised to: the window of the file that is allocated at once.
+//!
+//! All of it is counted in blocks, as in Linux; the window that comes out has whole clusters.
 
 use crate::layout::Layout;
-use crate::request::Request;
+use crate::request::{FileState, Request};
+use ondisk::units::Cluster;
 
-/// The goal of a search: a window of the file, and where on the volume it should begin.
+/// What is looked for: a window of the file, and where on the volume it should begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Goal {
     /// First file cluster of the window.
     pub(super) logical: u64,
-    /// Clusters of the window.
+    /// Clusters of the window. They may be fewer than those of the request.
     pub(super) len: u32,
-    /// Whether the exact place is tried first.
-    pub(super) exact: bool,
+    /// What is looked for where no shortened length was found.
+    pub(super) full: u32,
+    /// A place that is tried before any search.
+    pub(super) exact: Option<Cluster>,
+    /// Where the search begins.
+    pub(super) near: Cluster,
 }
 
-/// The window for a file that does not share a locality group: the ladder of the kernel on the
-/// size in bytes, cut to what lies behind the allocated part and to a group.
+/// Blocks before and behind which other windows of the file lie.
+pub(super) type Between = (Option<u64>, Option<u64>);
+
+/// The window for a file that does not share a locality group: a ladder on the size in bytes, cut to what lies
+/// between the mapped neighbours and between other windows, and to a group. A window that touches a neighbour is
+/// tried at the place that goes on from it, the one before last.
 ///
-/// With `forced` it has that many clusters instead.
-pub(super) fn window(request: &Request, forced: u32, layout: &Layout) -> Goal {
-    let group = layout.clusters_per_group;
-    let (start, len) = if forced > 0 { (request.offset, u64::from(forced)) } else { ladder(request, layout) };
-    let end = (start + len).max(request.offset + u64::from(request.want));
-    // Up to the request the file is taken to be dense, so its window begins there at the earliest.
-    let allocated = if request.offset > 0 && request.extends { request.offset } else { start };
-    let mut start = start.max(allocated).min(request.offset);
-    if end - start > u64::from(group) {
-        start = start.max(request.offset / u64::from(group) * u64::from(group));
-    }
-    // Such a window may end inside the request; the kernel knows no minimum, which it must hold.
-    if end.min(start + u64::from(group)) < request.offset + u64::from(request.min) {
-        start = request.offset;
-    }
-    let len = u32::try_from((end - start).min(u64::from(group))).unwrap_or(group);
-    Goal { logical: start, len: len.max(request.want), exact: request.extends && start == request.offset }
+/// With `forced` it has that many clusters instead. Source: Linux 6.18, `ext4_mb_normalize_request` and
+/// `ext4_mb_pa_adjust_overlap`.
+pub(super) fn window(
+    request: &Request,
+    file: &FileState,
+    between: Between,
+    forced: u32,
+    layout: &Layout,
+) -> Goal {
+    let ratio = u64::from(layout.blocks_per_cluster);
+    let group = u64::from(layout.clusters_per_group) * ratio;
+    let logical = request.offset * ratio;
+    let (start, len) = match forced {
+        0 => ladder(request, file, layout),
+        clusters => (logical, u64::from(clusters) * ratio),
+    };
+    let end = start.max(logical / group * group) + len;
+    let start = start.max(logical / group * group);
+    let start = file.before.map_or(start, |before| start.max(before.logical + 1));
+    let end = file.behind.map_or(end, |behind| end.min(behind.logical)).min(start + group);
+    let cut_start = between.0.map_or(start, |other| start.max(other));
+    let cut_end = between.1.map_or(end, |other| end.min(other));
+    // What other windows of the file leave holds the request's first block; else all bets are off.
+    let whole = cut_start <= logical && logical < cut_end;
+    let (start, end) = if whole { (cut_start, cut_end) } else { (logical, logical + ratio) };
+    let len = u32::try_from((end - start).div_ceil(ratio)).unwrap_or(u32::MAX);
+    let (exact, near) = goes_on(file, (start, end), ratio);
+    Goal { logical: start.div_ceil(ratio), len, full: len, exact, near: near.unwrap_or(file.goal) }
 }
 
-/// Start and length of the window, in clusters. Blocks of less than 4 KiB bound it as in the kernel, whose buddies
-/// were thought to be no longer.
-fn ladder(request: &Request, layout: &Layout) -> (u64, u64) {
-    const KIB: u64 = 1 << 10;
+/// The place of a window that touches a mapped neighbour.
+fn goes_on(file: &FileState, (start, end): (u64, u64), ratio: u64) -> (Option<Cluster>, Option<Cluster>) {
+    let behind = file.behind.filter(|behind| behind.logical == end);
+    let leads = behind.and_then(|behind| behind.disk.checked_sub(end - start));
+    let before = file.before.filter(|before| before.logical + 1 == start);
+    let place = before.map(|before| before.disk + 1).or(leads).map(|block| Cluster(block / ratio));
+    (place, place)
+}
+
+/// Start and length of the window, in blocks. Small blocks bound it, since buddies were thought to be no longer once.
+fn ladder(request: &Request, file: &FileState, layout: &Layout) -> (u64, u64) {
     const MIB: u64 = 1 << 20;
-    let bytes = layout.cluster_bytes().max(1);
-    let want = u64::from(request.want);
-    let size = (request.offset + want).max(request.size).saturating_mul(bytes);
-    let limit = 2 * u64::from(layout.block_bytes);
+    let (block, ratio) = (u64::from(layout.block_bytes), u64::from(layout.blocks_per_cluster));
+    let (logical, want) = (request.offset * ratio, u64::from(request.want) * ratio);
+    let size = (logical + want).saturating_mul(block).max(file.bytes);
+    let limit = 2 * block;
     let aligned = |window: u64| {
-        let clusters = (window / bytes).max(1);
-        (request.offset / clusters * clusters, clusters)
+        let blocks = (window / block).max(1);
+        (logical / blocks * blocks, blocks)
     };
-    if size <= 16 * KIB {
-        return (0, (16 * KIB).div_ceil(bytes));
-    }
     if size <= MIB {
-        return (0, size.next_power_of_two().div_ceil(bytes));
+        return (0, size.max(16 << 10).next_power_of_two() / block);
     }
-    if size <= 4 * MIB || limit <= 2 * KIB {
+    if size <= 4 * MIB || limit <= 2 << 10 {
         return aligned(2 * MIB);
     }
-    if size <= 8 * MIB || limit <= 4 * KIB {
+    if size <= 8 * MIB || limit <= 4 << 10 {
         return aligned(4 * MIB);
     }
-    if want * bytes <= 8 * MIB || limit <= 8 * KIB {
+    if want * block <= 8 * MIB || limit <= 8 << 10 {
         return aligned(8 * MIB);
     }
-    (request.offset, want)
+    (logical, want)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ondisk::units::Cluster;
+    use crate::request::Mapped;
 
     fn layout(block_bytes: u32, blocks_per_cluster: u32, clusters_per_group: u32) -> Layout {
         Layout {
@@ -84,11 +110,13 @@ mod tests {
         }
     }
 
+    const EMPTY: FileState =
+        FileState { bytes: 0, goal: Cluster(0), before: None, behind: None, reserved: false, is_open: true };
+
     fn windows<const N: usize>(layout: &Layout, cases: [(u64, u32); N]) -> [(u64, u32); N] {
         cases.map(|(offset, want)| {
-            let size = offset + u64::from(want);
-            let request = Request { offset, size, ..Request::data(Cluster(0), want) };
-            let goal = window(&request, 0, layout);
+            let request = Request { offset, ..Request::data(Cluster(0), want) };
+            let goal = window(&request, &EMPTY, (None, None), 0, layout);
             (goal.logical, goal.len)
         })
     }
@@ -113,9 +141,26 @@ mod tests {
     }
 
     #[test]
-    fn a_window_cut_to_a_small_group_holds_the_minimum() {
-        let request = Request { min: 55, offset: 8_180, size: 8_275, ..Request::data(Cluster(0), 95) };
-        let goal = window(&request, 0, &layout(4_096, 1, 256));
-        assert!(goal.logical + u64::from(goal.len) >= 8_180 + 55, "{goal:?}");
+    fn a_window_may_be_shorter_than_the_request() {
+        // 639 blocks of a file of 2.5 MiB: 2 MiB at once, and the rest then.
+        assert_eq!(windows(&layout(4_096, 1, 32_768), [(0, 639), (512, 127)]), [(0, 512), (512, 512)]);
+    }
+
+    #[test]
+    fn a_window_lies_between_its_neighbours_and_goes_on_from_them() {
+        let layout = layout(4_096, 1, 32_768);
+        let request = Request { offset: 600, ..Request::data(Cluster(0), 1) };
+        let goal = |before, behind, between| {
+            let file = FileState { bytes: 3 << 20, goal: Cluster(7), before, behind, ..EMPTY };
+            window(&request, &file, between, 0, &layout)
+        };
+        let at = |logical, disk| Some(Mapped { logical, disk });
+        let of = |goal: Goal| (goal.logical, goal.len, goal.exact.map(|at| at.0), goal.near.0);
+        assert_eq!(of(goal(None, None, (None, None))), (512, 512, None, 7));
+        assert_eq!(of(goal(at(580, 9_000), None, (None, None))), (581, 443, Some(9_001), 9_001));
+        assert_eq!(of(goal(at(500, 9_000), at(700, 8_000), (None, None))), (512, 188, Some(7_812), 7_812));
+        assert_eq!(of(goal(at(580, 9_000), at(700, 8_000), (None, None))), (581, 119, Some(9_001), 9_001));
+        // Windows of the file cut it off from what it would go on from.
+        assert_eq!(of(goal(at(580, 9_000), None, (Some(590), Some(650)))), (590, 60, None, 7));
     }
 }

@@ -8,6 +8,14 @@ use std::collections::BTreeMap;
 const POOL_LIMIT: usize = 8;
 const POOL_KEEP: usize = 5;
 
+/// Sizes of pools that are told apart.
+const POOL_ORDERS: usize = 10;
+
+/// Which of the sizes a length is.
+fn order(len: u32) -> usize {
+    len.checked_ilog2().map_or(0, |order| (order as usize).min(POOL_ORDERS - 1))
+}
+
 /// A window of a file: used clusters of it are marked, the others are claimed.
 struct FileWindow {
     start: Cluster,
@@ -34,7 +42,10 @@ impl FileWindow {
 #[derive(Default)]
 pub(super) struct Preallocations {
     files: BTreeMap<u64, BTreeMap<u64, FileWindow>>,
-    pools: BTreeMap<u32, Vec<ClusterRun>>,
+    /// Of each CPU, by the order of their length.
+    pools: BTreeMap<u32, [Vec<ClusterRun>; POOL_ORDERS]>,
+    /// Pools that are given up and not yet reported.
+    dropped: Vec<ClusterRun>,
 }
 
 impl Preallocations {
@@ -59,16 +70,23 @@ impl Preallocations {
         Some(ClusterRun { start, count })
     }
 
-    /// Clusters from a pool of the CPU: of those with room, the nearest to the goal.
-    pub(super) fn use_pool(&mut self, cpu: u32, request: &Request) -> Option<ClusterRun> {
-        let pool = self.pools.get_mut(&cpu)?;
-        let roomy = pool.iter_mut().filter(|run| run.count >= request.want);
-        let nearest = roomy.min_by_key(|run| run.start.0.abs_diff(request.goal.0))?;
-        let start = nearest.start;
-        nearest.start = Cluster(start.0 + u64::from(request.want));
-        nearest.count -= request.want;
-        pool.retain(|run| run.count > 0);
-        Some(ClusterRun { start, count: request.want })
+    /// Clusters from a pool of the CPU: of those with room, the nearest to the goal (`ext4_mb_use_preallocated`).
+    pub(super) fn use_pool(&mut self, cpu: u32, request: &Request, goal: Cluster) -> Option<ClusterRun> {
+        let lists = self.pools.get_mut(&cpu)?;
+        let least = order(request.want);
+        let all = lists.iter().enumerate().skip(least);
+        let places = all.flat_map(|(list, runs)| (0..runs.len()).map(move |at| (list, at)));
+        let roomy = places.filter_map(|(list, at)| Some((list, at, *lists.get(list)?.get(at)?)));
+        let roomy = roomy.filter(|(_, _, run)| run.count >= request.want);
+        let (list, at, run) = roomy.min_by_key(|(_, _, run)| run.start.0.abs_diff(goal.0))?;
+        lists.get_mut(list)?.remove(at);
+        let rest = ClusterRun {
+            start: Cluster(run.start.0 + u64::from(request.want)),
+            count: run.count - request.want,
+        };
+        let dropped = self.add_pool(cpu, rest);
+        self.dropped.extend(dropped);
+        Some(ClusterRun { start: run.start, count: request.want })
     }
 
     /// Remembers a window of a file of which `used` is in use; returns what another one that began
@@ -86,19 +104,33 @@ impl Preallocations {
         before.map(|window| window.runs()).unwrap_or_default()
     }
 
-    /// Remembers the rest of a pool; returns what is dropped because there are too many.
+    /// Remembers the rest of a pool among those of its size, the smaller first; returns what is dropped because there
+    /// are too many: the smallest others (`ext4_mb_add_n_trim`).
     pub(super) fn add_pool(&mut self, cpu: u32, rest: ClusterRun) -> Vec<ClusterRun> {
-        let pool = self.pools.entry(cpu).or_default();
-        pool.push(rest);
-        if pool.len() <= POOL_LIMIT {
+        if rest.count == 0 {
             return Vec::new();
         }
-        pool.drain(..pool.len() - POOL_KEEP).collect()
+        let lists = self.pools.entry(cpu).or_default();
+        let Some(list) = lists.get_mut(order(rest.count)) else { return Vec::new() };
+        let others = list.len();
+        let excess = if others > POOL_LIMIT { others - POOL_KEEP } else { 0 };
+        let dropped = list.drain(..excess).collect();
+        let at = list.iter().position(|run| rest.count < run.count).unwrap_or(list.len());
+        list.insert(at, rest);
+        dropped
     }
 
-    /// Start of the first window of the file behind `offset`, which a new one must not cover.
-    pub(super) fn next_window(&self, owner: u64, offset: u64) -> Option<u64> {
-        self.files.get(&owner)?.range(offset..).next().map(|(logical, _)| *logical)
+    /// What was dropped because there were too many pools.
+    pub(super) fn take_dropped(&mut self) -> Vec<ClusterRun> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Ends and starts, in clusters of the file, of the windows before and behind a place in no window.
+    pub(super) fn around(&self, owner: u64, offset: u64) -> (Option<u64>, Option<u64>) {
+        let Some(windows) = self.files.get(&owner) else { return (None, None) };
+        let before = windows.range(..=offset).next_back();
+        let end = before.map(|(logical, window)| logical + u64::from(window.len));
+        (end, windows.range(offset + 1..).next().map(|(logical, _)| *logical))
     }
 
     /// Forgets the windows of a file; returns what they still claimed.
@@ -117,6 +149,7 @@ impl Preallocations {
     /// All that is claimed.
     pub(super) fn claims(&self) -> Vec<ClusterRun> {
         let windows = self.files.values().flat_map(BTreeMap::values).flat_map(FileWindow::runs);
-        windows.chain(self.pools.values().flatten().copied()).collect()
+        let pools = self.pools.values().flatten().flatten();
+        windows.chain(pools.chain(&self.dropped).copied()).collect()
     }
 }

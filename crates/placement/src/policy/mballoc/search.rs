@@ -114,7 +114,7 @@ impl<'a> Search<'a> {
             let lost = self.state == Status::Break && self.loses();
             let taken = if ended && !lost { self.take_best() } else { None };
             self.counts.hits = u64::from(taken.is_some());
-            self.counts.useless_loops = u64::from(self.counts.groups_considered == 0);
+            self.counts.useless_loops = u64::from(!ended && self.counts_exhausted(criterion));
             self.view.note_criterion(criterion, std::mem::take(&mut self.counts));
             walked?;
             if taken.is_some() {
@@ -124,7 +124,7 @@ impl<'a> Search<'a> {
             if ended {
                 return self.first();
             }
-            if criterion == Criterion::BestAvailLen {
+            if criterion == Criterion::BestAvailLen && self.has_sets() {
                 self.goal = self.full;
             }
         }
@@ -132,6 +132,14 @@ impl<'a> Search<'a> {
             None if self.best.is_some() => self.first(),
             taken => Ok(taken),
         }
+    }
+
+    /// Whether a criterion that ends without a run counts as a useless loop: all since 6.17, before only those that went
+    /// through all groups in order.
+    fn counts_exhausted(&self, criterion: Criterion) -> bool {
+        self.tunables.generation == Generation::From617
+            || criterion >= Criterion::GoalLenSlow
+            || !self.has_sets()
     }
 
     /// Whether another of the searches that go on at once took the best run before this one, as the tunable says.
@@ -187,17 +195,16 @@ impl<'a> Search<'a> {
     pub(super) fn walk(&mut self, criterion: Criterion, order: u32) -> Result<(), Refusal> {
         match criterion {
             Criterion::PowerTwoAligned | Criterion::GoalLenFast | Criterion::BestAvailLen
-                if self.tunables.mb_optimize_scan != 0 =>
+                if self.has_sets() =>
             {
                 self.walk_sets(criterion, order)
             }
-            // Without the sets there is nothing to trim by.
-            Criterion::BestAvailLen => Ok(()),
-            Criterion::PowerTwoAligned
-            | Criterion::GoalLenFast
-            | Criterion::GoalLenSlow
-            | Criterion::AnyFree => self.walk_all(criterion, order),
+            _ => self.walk_all(criterion, order),
         }
+    }
+
+    fn has_sets(&self) -> bool {
+        self.tunables.has_sets(self.view.layout())
     }
 
     fn walk_all(&mut self, criterion: Criterion, order: u32) -> Result<(), Refusal> {
@@ -218,6 +225,10 @@ impl<'a> Search<'a> {
             Criterion::BestAvailLen => {
                 let high = self.goal.checked_ilog2().unwrap_or(0);
                 let mut low = high.saturating_sub(self.tunables.mb_best_avail_max_trim_order);
+                let stripe = self.tunables.stripe;
+                if stripe > 0 && 1 << low < stripe {
+                    low = stripe.checked_ilog2().unwrap_or(0);
+                }
                 if 1 << low < self.least {
                     low = self.least.checked_ilog2().map_or(0, |order| order + 1);
                 }
@@ -228,10 +239,9 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// A trimmed length, raised to whole stripes; never over the goal.
+    /// A trimmed length, raised to whole stripes.
     fn striped(&self, len: u32) -> u32 {
-        let stripe = self.tunables.stripe;
-        if stripe > 0 && stripe < self.goal { len.next_multiple_of(stripe).min(self.goal) } else { len }
+        len.checked_next_multiple_of(self.tunables.stripe.max(1)).unwrap_or(len)
     }
 
     fn walk_sets(&mut self, criterion: Criterion, order: u32) -> Result<(), Refusal> {
@@ -242,7 +252,9 @@ impl<'a> Search<'a> {
         for group in (self.home..groups).chain(0..self.home.min(groups)).take(linear as usize) {
             self.scan(group, criterion, order)?;
         }
-        let ranges = if newest { vec![(self.home, groups), (0, self.home)] } else { vec![(0, groups)] };
+        // The sets are asked from where the groups in order ended (6.17, `ext4_mb_scan_groups`).
+        let next = self.home.saturating_add(linear).checked_rem(groups).unwrap_or(0);
+        let ranges = if newest { vec![(next, groups), (0, next)] } else { vec![(0, groups)] };
         for range in ranges {
             for &(key, len) in &keys {
                 // What was found keeps the length that it was looked for with.
@@ -258,6 +270,8 @@ impl<'a> Search<'a> {
                     if self.state != Status::Continue {
                         return Ok(());
                     }
+                    // Counted in its set, and once more when it is looked at.
+                    self.counts.groups_considered += 1;
                     self.scan(group, criterion, order)?;
                 }
             }
@@ -294,6 +308,7 @@ impl<'a> Search<'a> {
             return Ok(());
         }
         let cheap = criterion < Criterion::GoalLenSlow;
+        let starts_flex = group.is_multiple_of(self.view.layout().groups_per_flex.max(1));
         self.counts.groups_considered += 1;
         // What is kept of a group decides whether its bitmap is needed at all.
         let known = self.groups.summary(group);
@@ -301,7 +316,8 @@ impl<'a> Search<'a> {
             return Ok(());
         }
         let locked = match self.lock(group, criterion) {
-            Err(Refusal::NeedBitmap(_)) if cheap && group != self.home && known.is_none() => return Ok(()),
+            // A bitmap is read for a cheap criterion only at the start of a flex group (`ext4_mb_good_group_nolock`).
+            Err(Refusal::NeedBitmap(_)) if cheap && !starts_flex && known.is_none() => return Ok(()),
             other => other?,
         };
         let Some(mut held) = locked else { return Ok(()) };
@@ -357,7 +373,8 @@ impl<'a> Search<'a> {
         let first = base.next_multiple_of(u64::from(stripe)) - base;
         let mut start = u32::try_from(first).unwrap_or(u32::MAX);
         while start < buddy.size() {
-            let len = if buddy.is_free(start) { buddy.extent(start, self.goal) } else { 0 };
+            // No longer than the stripe needs, whatever is looked for (`ext4_mb_scan_aligned`).
+            let len = if buddy.is_free(start) { buddy.extent(start, stripe) } else { 0 };
             if len >= stripe {
                 self.found += 1;
                 self.best = Some(Found { group, start, len });

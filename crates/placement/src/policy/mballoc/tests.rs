@@ -3,11 +3,13 @@
 use super::*;
 use crate::GroupContent;
 use crate::engine::Engine;
+use crate::request::FileState;
 use crate::stats::Criterion;
 use ondisk::units::Group;
 
-/// Two groups of 4,096 clusters; the first 5 of each are used.
+/// Two groups of 4,096 clusters; the first 5 of each are used. They have sets, though they are few.
 fn engine(tunables: Tunables) -> Engine {
+    let tunables = Tunables { mb_optimize_scan: tunables.mb_optimize_scan.min(1), ..tunables };
     let layout = Layout {
         clusters: 8_192,
         clusters_per_group: 4_096,
@@ -168,4 +170,126 @@ fn the_best_available_run_is_taken_as_it_was_found() {
         assert_eq!(engine.allocate(&request).unwrap().keep().count, 4);
         assert_eq!(engine.stats().get(Counter::Preallocated), 512 - 4, "{generation:?}");
     }
+}
+
+/// Free runs of 60 clusters in both groups, 20 used ones between them.
+fn fragmented(tunables: Tunables) -> Engine {
+    let engine = engine(tunables);
+    for at in (65..8_192).step_by(80).filter(|at| !(4_076..4_101).contains(at) && *at < 8_172) {
+        engine.take_exact(ClusterRun { start: Cluster(at), count: 20 }).unwrap().keep();
+    }
+    engine
+}
+
+/// Where no group has the length of a pool, nor an eighth of it, a small file gets what it asked for.
+#[test]
+fn a_pool_that_is_found_nowhere_is_forgotten() {
+    for generation in [Generation::From65, Generation::From617] {
+        let engine = fragmented(Tunables::new(generation));
+        let request = Request { owner: 9, ..Request::data(Cluster(0), 4) };
+        assert_eq!(engine.allocate(&request).unwrap().keep().count, 4);
+        assert_eq!(engine.stats().get(Counter::Preallocated), 0, "{generation:?}");
+        assert_eq!(engine.stats().criterion(Criterion::GoalLenSlow).hits, 1, "{generation:?}");
+    }
+}
+
+/// Whatever the place of its directory is, the first large file begins where streams do.
+#[test]
+fn streams_begin_in_the_first_group() {
+    let engine = engine(Tunables::new(Generation::From617));
+    let request = Request { owner: 9, growing: true, size: 96, ..Request::data(Cluster(5_000), 96) };
+    assert!(engine.allocate(&request).unwrap().keep().start.0 < 4_096);
+    // A small one begins in the group of its own goal.
+    let small = Request { owner: 10, ..Request::data(Cluster(5_000), 4) };
+    assert!(engine.allocate(&small).unwrap().keep().start.0 >= 4_096);
+}
+
+/// A call that reserves space says how much it wants.
+#[test]
+fn reserved_space_is_not_raised() {
+    let file =
+        FileState { bytes: 0, goal: Cluster(0), before: None, behind: None, reserved: true, is_open: true };
+    let preallocated = |reserved, want| {
+        let engine = engine(Tunables::new(Generation::From617));
+        let file = Some(FileState { reserved, ..file });
+        let request = Request { owner: 9, file, ..Request::data(Cluster(0), want) };
+        assert_eq!(engine.allocate(&request).unwrap().keep().count, want);
+        engine.stats().get(Counter::Preallocated)
+    };
+    assert_eq!([preallocated(true, 9), preallocated(true, 90)], [0, 0]);
+    assert_eq!([preallocated(false, 9), preallocated(false, 90)], [503, 38]);
+}
+
+/// What a file goes on from is tried for its window only; a small file's blocks come from its group.
+#[test]
+fn the_place_behind_a_file_is_tried_for_windows_only() {
+    let engine = engine(Tunables { mb_group_prealloc: 32, ..Tunables::new(Generation::From617) });
+    let small = Request { owner: 9, offset: 4, extends: true, size: 8, ..Request::data(Cluster(4_500), 4) };
+    assert_ne!(engine.allocate(&small).unwrap().keep().start.0, 4_500);
+    let large = Request { offset: 40, size: 48, growing: true, ..small };
+    assert_eq!(engine.allocate(&large).unwrap().keep().start.0, 4_500);
+}
+
+/// A group whose bitmap comes later is found by its sets.
+#[test]
+fn a_group_enters_its_sets_when_its_bitmap_comes() {
+    let layout = Layout {
+        clusters: 12_288,
+        clusters_per_group: 4_096,
+        groups: 3,
+        inodes_per_group: 64,
+        groups_per_flex: 4,
+        block_bytes: 4_096,
+        blocks_per_cluster: 1,
+    };
+    let tunables = Tunables { mb_optimize_scan: 1, ..Tunables::new(Generation::From617) };
+    let engine = Engine::with_policy(layout, Box::new(Mballoc::new(tunables))).unwrap();
+    let full = |group: u32| ClusterRun { start: Cluster(u64::from(group) * 4_096), count: 4_096 };
+    for group in 0..2 {
+        let used = [full(group)];
+        engine.describe_group(Group(group), 0, GroupContent::Uninitialised { used: &used }).unwrap();
+    }
+    engine.describe_group(Group(2), 4_096, GroupContent::Unknown).unwrap();
+    let request = Request { owner: 9, size: 96, ..Request::data(Cluster(0), 96) };
+    // Nothing is known to be free, so that all searches but the last ones pass it by.
+    assert_eq!(engine.allocate(&request).unwrap_err(), Refusal::NeedBitmap(Group(2)));
+    engine.load_group(Group(2), &[0; 512]).unwrap();
+    assert_eq!(engine.allocate(&request).unwrap().keep().start.0, 8_192);
+    assert_eq!(engine.stats().criterion(Criterion::GoalLenFast).hits, 1);
+}
+
+/// The rests of pools are told apart by their size: of those that a request fits, the nearest to its goal serves it.
+#[test]
+fn rests_of_pools_are_kept_by_size() {
+    let mut pools = prealloc::Preallocations::default();
+    let run = |start, count| ClusterRun { start: Cluster(start), count };
+    for at in 0..9 {
+        assert!(pools.add_pool(0, run(100 * at, 20)).is_empty());
+    }
+    assert!(pools.add_pool(0, run(5_000, 40)).is_empty(), "another size");
+    let dropped = pools.add_pool(0, run(900, 19));
+    assert_eq!(dropped, [run(0, 20), run(100, 20), run(200, 20), run(300, 20)]);
+    let request = |want| Request::data(Cluster(0), want);
+    assert_eq!(pools.use_pool(0, &request(8), Cluster(600)), Some(run(600, 8)));
+    assert_eq!(pools.use_pool(0, &request(30), Cluster(600)), Some(run(5_000, 30)));
+    assert_eq!(pools.use_pool(0, &request(30), Cluster(600)), None);
+    assert!(pools.take_dropped().is_empty());
+}
+
+/// On volumes of few groups no set is asked: they are scanned in order, and what was looked for stays what it was.
+#[test]
+fn few_groups_have_no_sets() {
+    let layout = |groups: u32| Layout {
+        clusters: u64::from(groups) * 64,
+        clusters_per_group: 64,
+        groups,
+        inodes_per_group: 64,
+        groups_per_flex: 1,
+        block_bytes: 4_096,
+        blocks_per_cluster: 1,
+    };
+    let plain = Tunables::new(Generation::From617);
+    assert_eq!([15, 16].map(|groups| plain.has_sets(&layout(groups))), [false, true]);
+    let told = |mb_optimize_scan| Tunables { mb_optimize_scan, ..plain }.has_sets(&layout(8));
+    assert_eq!([told(0), told(1), told(2)], [false, true, false]);
 }

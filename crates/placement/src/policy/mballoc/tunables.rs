@@ -35,7 +35,12 @@ pub const TUNABLES: &[Tunable] = &[
         (0, u32::MAX),
         "groups scanned in order before the sets; 4 on rotating disks",
     ),
-    row("mb_optimize_scan", 1, (0, 1), "0: groups are scanned in order, without the sets"),
+    row(
+        "mb_optimize_scan",
+        2,
+        (0, 2),
+        "0: groups are scanned in order, without the sets; 2: so on volumes of less than 16 groups",
+    ),
     row(
         "stripe",
         0,
@@ -43,6 +48,12 @@ pub const TUNABLES: &[Tunable] = &[
         "clusters of a RAID stripe, to which goals are raised and aligned; 0: as the volume says",
     ),
     of_experiments("cpus", 1, (1, 65_536), "processors, each with a locality group"),
+    of_experiments(
+        "streams",
+        0,
+        (0, 65_536),
+        "goals of large files that are remembered, as many as processors are possible; 0: as cpus",
+    ),
     of_experiments(
         "forced_goal",
         0,
@@ -76,6 +87,8 @@ pub struct Tunables {
     pub generation: Generation,
     /// CPUs, of which each has a locality group; the file's key chooses.
     pub cpus: u32,
+    /// Stream goals of 6.17: one for each processor that is possible; 0: as many as `cpus`.
+    pub streams: u32,
     /// Free runs after which a scan takes the best one seen.
     pub mb_max_to_scan: u32,
     /// Free runs that are at least seen before a sufficient one that is not exact is taken.
@@ -90,7 +103,7 @@ pub struct Tunables {
     pub mb_best_avail_max_trim_order: u32,
     /// Groups scanned in order before the sets are asked, as on rotating disks.
     pub mb_max_linear_groups: u32,
-    /// 0: groups are scanned in order, without the sets.
+    /// 0: groups are scanned in order, without the sets; 2: so on small volumes.
     pub mb_optimize_scan: u32,
     /// Clusters of a RAID stripe; 0 is none.
     pub stripe: u32,
@@ -111,6 +124,7 @@ impl Tunables {
         Tunables {
             generation,
             cpus: 1,
+            streams: 0,
             mb_max_to_scan: 200,
             mb_min_to_scan: 10,
             mb_order2_req: 2,
@@ -118,7 +132,7 @@ impl Tunables {
             mb_group_prealloc: 0,
             mb_best_avail_max_trim_order: 3,
             mb_max_linear_groups: 0,
-            mb_optimize_scan: 1,
+            mb_optimize_scan: 2,
             stripe: 0,
             forced_goal: 0,
             searchers: 1,
@@ -140,6 +154,7 @@ impl Tunables {
     pub fn set(&mut self, name: &str, value: u32) -> bool {
         let slot = match name {
             "cpus" => &mut self.cpus,
+            "streams" => &mut self.streams,
             "mb_max_to_scan" => &mut self.mb_max_to_scan,
             "mb_min_to_scan" => &mut self.mb_min_to_scan,
             "mb_order2_req" => &mut self.mb_order2_req,
@@ -156,6 +171,23 @@ impl Tunables {
         };
         *slot = value;
         true
+    }
+
+    /// Whether groups are found by their sets: on volumes of 16 groups and more, unless it is said (Linux 6.18,
+    /// `ext4_fill_super` with `MB_DEFAULT_LINEAR_SCAN_THRESHOLD`).
+    pub(super) fn has_sets(&self, layout: &Layout) -> bool {
+        const LEAST: u32 = 16;
+        match self.mb_optimize_scan {
+            0 => false,
+            1 => true,
+            _ => layout.groups >= LEAST,
+        }
+    }
+
+    /// Stream goals: no more than a quarter of the groups (`ext4_mb_init`).
+    pub(super) fn streams(&self, layout: &Layout) -> u32 {
+        let possible = if self.streams == 0 { self.cpus } else { self.streams };
+        possible.min(layout.groups.div_ceil(4)).max(1)
     }
 
     /// Clusters a locality group preallocates: those of 512 blocks but at least 32, in whole stripes.
