@@ -17,6 +17,8 @@ mod digest;
 mod drive;
 #[cfg(feature = "whole")]
 mod experiment;
+#[cfg(feature = "whole")]
+mod fidelity;
 mod file;
 #[cfg(feature = "whole")]
 mod jobs;
@@ -88,6 +90,9 @@ enum Command {
     /// The same workloads in real time on images: the library, `plat mount`, and the kernel's file systems.
     #[cfg(feature = "whole")]
     Peers(peers::PeersOptions),
+    /// The port of mballoc beside the kernel's: counters, and the place of every file.
+    #[cfg(feature = "whole")]
+    Fidelity(fidelity::FidelityOptions),
     /// Records the requests of one case of an experiment under one policy.
     #[cfg(feature = "whole")]
     Record(run::RecordOptions),
@@ -131,6 +136,8 @@ fn work(command: Command, code: &mut u8) -> Result<(), String> {
         Command::Report(options) => report::run(&options),
         #[cfg(feature = "whole")]
         Command::Peers(options) => peers::peers(&options),
+        #[cfg(feature = "whole")]
+        Command::Fidelity(options) => fidelity::run(&options),
         #[cfg(feature = "whole")]
         Command::Record(options) => run::record(&options),
         #[cfg(feature = "whole")]

@@ -241,6 +241,7 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/lab",
         rungs: "
+            fidelity
             bench matrix peers report run
             experiment replay work
             crashes layout plan plot workload

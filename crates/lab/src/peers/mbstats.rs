@@ -79,7 +79,7 @@ const FILE: u64 = 64 << 10;
 const WRITE: u64 = 4096;
 
 /// Tunables that the port has under the kernel's names: it runs with the values that the kernel chose.
-const SHARED: [&str; 7] = [
+pub(crate) const SHARED: [&str; 7] = [
     "mb_max_to_scan",
     "mb_min_to_scan",
     "mb_order2_req",
@@ -90,10 +90,10 @@ const SHARED: [&str; 7] = [
 ];
 
 /// Tunables by name.
-type Tunables = Vec<(&'static str, u32)>;
+pub(crate) type Tunables<'n> = Vec<(&'n str, u32)>;
 
 /// Counters by name, those of criteria as `criterion: name`.
-pub(super) type Counts = BTreeMap<String, u64>;
+pub(crate) type Counts = BTreeMap<String, u64>;
 
 /// Runs every case on both and prints the counters side by side.
 ///
@@ -109,7 +109,7 @@ pub(super) fn run(options: &MbstatsOptions) -> Result<(), String> {
     for case in CASES.iter().filter(|case| case.name.contains(&options.case)) {
         println!("\n{}: {}", case.name, case.about);
         let (mut all, mut tunables) = (Vec::new(), Tunables::new());
-        match able() {
+        match missing() {
             None => {
                 let (counts, chosen) = by_kernel(&place, options, case)?;
                 all.push(("kernel", counts));
@@ -141,7 +141,7 @@ pub(super) fn run(options: &MbstatsOptions) -> Result<(), String> {
 }
 
 /// Why the kernel can't be asked.
-pub(super) fn able() -> Option<String> {
+pub(crate) fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("needs root".into());
     }
@@ -215,13 +215,17 @@ fn phase(options: &MbstatsOptions, case: &Case) -> Phase {
 }
 
 /// Copies the fragmented volume to where it is used up.
-pub(super) fn fresh(place: &Place) -> Result<(), String> {
+pub(crate) fn fresh(place: &Place) -> Result<(), String> {
     let paths = [place.copy().into_os_string(), place.image().into_os_string()];
     let words = ["--sparse=always", "--reflink=auto", "--"].map(std::ffi::OsString::from);
     tool::run("cp", words.into_iter().chain(paths)).map(drop)
 }
 
-fn by_kernel(place: &Place, options: &MbstatsOptions, case: &Case) -> Result<(Counts, Tunables), String> {
+fn by_kernel(
+    place: &Place,
+    options: &MbstatsOptions,
+    case: &Case,
+) -> Result<(Counts, Tunables<'static>), String> {
     fresh(place)?;
     let mounted = Mounted::kernel(place, "ext4", "nodelalloc,noinit_itable")?;
     let device = mounted.device().ok_or("the loop device is not known")?;
@@ -250,7 +254,7 @@ fn by_library(
     place: &Place,
     options: &MbstatsOptions,
     case: &Case,
-    mut tunables: Tunables,
+    mut tunables: Tunables<'_>,
 ) -> Result<Counts, String> {
     fresh(place)?;
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -286,7 +290,7 @@ fn in_turns(system: &dyn System, phase: Phase) -> Result<(), String> {
 }
 
 /// Our counters under the kernel's names.
-pub(super) fn counts(stats: &Stats) -> Counts {
+pub(crate) fn counts(stats: &Stats) -> Counts {
     let mut all: Counts = stats.iter().map(|(name, count)| (name.to_string(), count)).collect();
     for criterion in Criterion::ALL {
         let own = stats.criterion(criterion);
@@ -303,7 +307,7 @@ pub(super) fn counts(stats: &Stats) -> Counts {
 
 /// Reads `/proc/fs/ext4/DEVICE/mb_stats`: lines of `name: value`, those of a criterion below a line `cr_..._stats:`.
 /// `buddies_generated: 3/800` is the part that was generated.
-pub(super) fn read_mb_stats(text: &str) -> Counts {
+pub(crate) fn read_mb_stats(text: &str) -> Counts {
     let (mut counts, mut criterion) = (Counts::new(), None::<String>);
     for line in text.lines() {
         let Some((name, value)) = line.trim().split_once(':') else { continue };

@@ -13,13 +13,15 @@ mod place;
 mod s1;
 #[cfg(test)]
 mod tests;
-mod tool;
+pub(crate) mod tool;
 
 use std::path::{Path, PathBuf};
 
+pub(crate) use mbstats::{Counts, SHARED, Tunables, counts, fresh, missing, read_mb_stats};
+pub(crate) use place::{Mounted, Place};
+
 use census::Census;
 use peer::Peer;
-use place::Place;
 
 use crate::results::{Cell, Results, Skipped};
 use crate::workload::{Scale, Workload};
@@ -248,7 +250,7 @@ fn one(
 }
 
 /// Images take what the disk may not have.
-fn remove(image: &Path) -> Result<(), String> {
+pub(crate) fn remove(image: &Path) -> Result<(), String> {
     std::fs::remove_file(image).map_err(|error| format!("{}: {error}", image.display()))
 }
 

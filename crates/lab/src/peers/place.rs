@@ -36,7 +36,7 @@ const APPEARING: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A directory of its own; gone with this value, or with this process.
-pub(super) struct Place {
+pub(crate) struct Place {
     root: PathBuf,
     sweeper: Child,
 }
@@ -46,7 +46,7 @@ impl Place {
     ///
     /// # Errors
     /// It can't be made; there is no shell.
-    pub(super) fn new(dir: &Path) -> Result<Place, String> {
+    pub(crate) fn new(dir: &Path) -> Result<Place, String> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
@@ -62,16 +62,16 @@ impl Place {
         Ok(place)
     }
 
-    pub(super) fn image(&self) -> PathBuf {
+    pub(crate) fn image(&self) -> PathBuf {
         self.root.join("image")
     }
 
     /// Another image beside it.
-    pub(super) fn copy(&self) -> PathBuf {
+    pub(crate) fn copy(&self) -> PathBuf {
         self.root.join("copy")
     }
 
-    pub(super) fn mount_point(&self) -> PathBuf {
+    pub(crate) fn mount_point(&self) -> PathBuf {
         self.root.join("mount")
     }
 
@@ -84,7 +84,7 @@ impl Place {
     ///
     /// # Errors
     /// What the file system says.
-    pub(super) fn empty_image(&self, size: u64) -> Result<(), String> {
+    pub(crate) fn empty_image(&self, size: u64) -> Result<(), String> {
         let made = File::create(self.image()).and_then(|file| file.set_len(size));
         made.map_err(|error| format!("{}: {error}", self.image().display()))
     }
@@ -99,7 +99,7 @@ impl Drop for Place {
 }
 
 /// A file system that is mounted on a place; unmounted with this value.
-pub(super) struct Mounted<'p> {
+pub(crate) struct Mounted<'p> {
     place: &'p Place,
     /// The process that serves it, for those that are served by one.
     server: Option<Child>,
@@ -111,7 +111,7 @@ impl<'p> Mounted<'p> {
     ///
     /// # Errors
     /// What mount(8) says.
-    pub(super) fn kernel(place: &'p Place, fs_type: &str, options: &str) -> Result<Self, String> {
+    pub(crate) fn kernel(place: &'p Place, fs_type: &str, options: &str) -> Result<Self, String> {
         let comma = if options.is_empty() { "" } else { "," };
         let options = format!("loop{comma}{options}");
         let words = ["-t", fs_type, "-o", &options].map(OsString::from);
@@ -125,7 +125,7 @@ impl<'p> Mounted<'p> {
     ///
     /// # Errors
     /// The process ends before the file system appears, or nothing appears.
-    pub(super) fn served(place: &'p Place, program: &Path, arguments: &[&str]) -> Result<Self, String> {
+    pub(crate) fn served(place: &'p Place, program: &Path, arguments: &[&str]) -> Result<Self, String> {
         let shown = program.display();
         let log = File::create(place.log()).map_err(|error| format!("{}: {error}", place.log().display()))?;
         let mut command = std::process::Command::new(program);
@@ -148,12 +148,12 @@ impl<'p> Mounted<'p> {
         Ok(mounted)
     }
 
-    pub(super) fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.place.mount_point()
     }
 
     /// The loop device below it, for the kernel's statistics of it.
-    pub(super) fn device(&self) -> Option<String> {
+    pub(crate) fn device(&self) -> Option<String> {
         let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
         let point = self.path();
         let line = table.lines().find(|line| line.split(' ').nth(4) == point.to_str())?;
@@ -165,7 +165,7 @@ impl<'p> Mounted<'p> {
     ///
     /// # Errors
     /// It can't be unmounted, or the process that served it failed.
-    pub(super) fn end(mut self) -> Result<(), String> {
+    pub(crate) fn end(mut self) -> Result<(), String> {
         self.unmount()
     }
 

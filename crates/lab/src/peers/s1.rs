@@ -108,7 +108,7 @@ pub(super) fn run(options: &S1Options) -> Result<(), String> {
 fn able(work: Work) -> Option<String> {
     let program = if work == Work::Files { "fs_mark" } else { "fio" };
     let missing = tool::find(program).is_none().then(|| format!("{program} is not installed"));
-    mbstats::able().or(missing)
+    mbstats::missing().or(missing)
 }
 
 /// The program's arguments; it works in `d` of its directory. (fs_mark takes no long paths.)

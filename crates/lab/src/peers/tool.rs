@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The path of an installed program, looked for in `PATH` and where system tools are.
-pub(super) fn find(tool: &str) -> Option<PathBuf> {
+pub(crate) fn find(tool: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from);
     std::env::split_paths(&path).chain(system).map(|dir| dir.join(tool)).find(|file| file.is_file())
@@ -15,7 +15,7 @@ pub(super) fn find(tool: &str) -> Option<PathBuf> {
 ///
 /// # Errors
 /// It is not installed.
-pub(super) fn command(tool: &str) -> Result<Command, String> {
+pub(crate) fn command(tool: &str) -> Result<Command, String> {
     let path = find(tool).ok_or_else(|| format!("{tool} is not installed"))?;
     let mut command = Command::new(path);
     command.env("LC_ALL", "C").stdin(Stdio::null());
@@ -26,7 +26,7 @@ pub(super) fn command(tool: &str) -> Result<Command, String> {
 ///
 /// # Errors
 /// It is not installed, can't be started or fails; with what it said.
-pub(super) fn run<A: AsRef<OsStr>>(
+pub(crate) fn run<A: AsRef<OsStr>>(
     tool: &str,
     arguments: impl IntoIterator<Item = A>,
 ) -> Result<String, String> {
@@ -37,7 +37,7 @@ pub(super) fn run<A: AsRef<OsStr>>(
 ///
 /// # Errors
 /// See [`run`].
-pub(super) fn run_in<A: AsRef<OsStr>>(
+pub(crate) fn run_in<A: AsRef<OsStr>>(
     directory: &Path,
     tool: &str,
     arguments: impl IntoIterator<Item = A>,
@@ -63,7 +63,7 @@ fn output<A: AsRef<OsStr>>(
 }
 
 /// Whether something is mounted there: the path is one without links.
-pub(super) fn is_mounted(directory: &Path) -> bool {
+pub(crate) fn is_mounted(directory: &Path) -> bool {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     // Spaces and the like are written in octal there; what ends in this name is ours all the same.
     let own: Vec<_> = directory.iter().rev().take(2).map(OsStr::to_string_lossy).collect();

@@ -1,0 +1,171 @@
+//! The two that are compared: the kernel's ext4 on a loop device, and the port on a copy of the image.
+//!
+//! Owns: how each carries out the calls, its counters, and where its files lie. Excludes the judgement.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use ondisk::inode::FileType;
+use platfs::device::FileDevice;
+use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
+use platfs::{InodeNumber, OpenOptions, State, Volume, Walk};
+
+use super::volume::FILLER;
+use crate::peers::{Counts, Mounted, Place, SHARED, Tunables, counts, fresh, read_mb_stats, remove, tool};
+use crate::system::{Client, Computer, Directory, Library, Op, System};
+
+/// Bytes that may wait for their places in the port: more than any workload writes between two syncs.
+const DELAY: u64 = 4 << 30;
+
+/// A piece of a file: first file block, first block on disk, blocks.
+pub(super) type Piece = [u64; 3];
+
+/// Where the files of a volume lie, by path.
+pub(super) type Files = BTreeMap<String, Vec<Piece>>;
+
+/// What came of the calls.
+pub(super) struct Outcome {
+    pub(super) counts: Counts,
+    pub(super) files: Files,
+}
+
+fn perform(client: &mut dyn Client, calls: &[Op]) -> Result<(), String> {
+    calls.iter().try_for_each(|call| client.perform(call).map(drop))
+}
+
+/// Counters of the calls alone.
+fn since(before: &Counts, mut after: Counts) -> Counts {
+    for (name, count) in &mut after {
+        *count = count.saturating_sub(before.get(name).copied().unwrap_or(0));
+    }
+    after
+}
+
+/// By the kernel, on one processor, with all bitmaps read before; and the tunables that it chose.
+pub(super) fn by_kernel(
+    place: &Place,
+    delays: bool,
+    calls: &[Op],
+) -> Result<(Outcome, Tunables<'static>), String> {
+    fresh(place)?;
+    let delay = if delays { "delalloc" } else { "nodelalloc" };
+    let mounted = Mounted::kernel(place, "ext4", &format!("{delay},noinit_itable,commit=600"))?;
+    let device = mounted.device().ok_or("the loop device is not known")?;
+    let read = |path: String| std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"));
+    let switch = format!("/sys/fs/ext4/{device}/mb_stats");
+    std::fs::write(&switch, "1").map_err(|error| format!("{switch}: {error}"))?;
+    read(format!("/proc/fs/ext4/{device}/mb_groups"))?;
+    let stats = || read(format!("/proc/fs/ext4/{device}/mb_stats")).map(|text| read_mb_stats(&text));
+    let before = stats()?;
+    on_one_processor(|| perform(&mut *Directory::new(mounted.path()).client(), calls))?;
+    let counts = since(&before, stats()?);
+    let tunable = |name: &'static str| {
+        let text = std::fs::read_to_string(format!("/sys/fs/ext4/{device}/{name}")).ok()?;
+        Some((name, text.trim().parse().ok()?))
+    };
+    let streams = ("streams", possible_processors());
+    let tunables = SHARED.into_iter().filter_map(tunable).chain([streams]).collect();
+    mounted.end()?;
+    let files = files(&place.image())?;
+    remove(&place.image())?;
+    Ok((Outcome { counts, files }, tunables))
+}
+
+/// Of a thread's number, what its files begin by where nothing is delayed (`ext4_inode_to_goal_block`); the port's first
+/// client is number 1.
+const COLOURS: u64 = 16;
+
+/// Runs something in a thread that stays on one processor, for the kernel keeps a pool for each, and that has the
+/// number of the port's client, as far as it counts.
+fn on_one_processor<T: Send>(work: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
+    let mut work = Some(work);
+    for _ in 0..100 * COLOURS {
+        let attempt = || {
+            let own = std::fs::read_link("/proc/thread-self").map_err(|error| error.to_string())?;
+            let number = own.file_name().ok_or("a thread without a number")?;
+            let colour =
+                number.to_string_lossy().parse::<u64>().map_err(|error| error.to_string())? % COLOURS;
+            let Some(work) = (colour == 1).then(|| work.take()).flatten() else { return Ok(None) };
+            tool::run("taskset", ["-pc".as_ref(), "0".as_ref(), number])?;
+            work().map(Some)
+        };
+        let done = std::thread::scope(|scope| scope.spawn(attempt).join());
+        if let Some(done) = done.unwrap_or_else(|_| Err("the thread on one processor panicked".into()))? {
+            return Ok(done);
+        }
+    }
+    Err("no thread gets the number that is wanted".into())
+}
+
+/// Processors that the machine could have: each has a stream in the kernel.
+pub(super) fn possible_processors() -> u32 {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let last = text.trim().rsplit(['-', ',']).next().and_then(|last| last.parse::<u32>().ok());
+    last.map_or(1, |last| last + 1)
+}
+
+/// By the port, with these tunables.
+pub(super) fn by_port(
+    place: &Place,
+    delays: bool,
+    tunables: &Tunables<'_>,
+    calls: &[Op],
+) -> Result<Outcome, String> {
+    fresh(place)?;
+    let how = OpenOptions::new().policy(BlockPolicyKind::Mballoc).directories(DirectoryPolicyKind::Orlov);
+    let how = how.tunables(tunables).delay(if delays { DELAY } else { 0 });
+    let library = Library::<Computer>::on_image(&place.image(), &how)?;
+    library.volume().space().load_bitmaps().map_err(|error| error.to_string())?;
+    let before = counts(&library.statistics());
+    perform(&mut *library.client(), calls)?;
+    let counts = since(&before, counts(&library.statistics()));
+    library.close()?;
+    let files = files(&place.image())?;
+    remove(&place.image())?;
+    Ok(Outcome { counts, files })
+}
+
+/// Where the regular files of an image lie, the filler not; pieces that touch are one.
+fn files(image: &Path) -> Result<Files, String> {
+    let failure = |error: &dyn std::fmt::Display| format!("{}: {error}", image.display());
+    let file = File::open(image).map_err(|error| failure(&error))?;
+    let device = FileDevice::new(file).map_err(|error| failure(&error))?;
+    let volume = Volume::open(Arc::new(device), &OpenOptions::new()).map_err(|error| failure(&error))?;
+    read_files(&volume).map_err(|error| failure(&error))
+}
+
+fn read_files(volume: &Volume) -> platfs::Result<Files> {
+    let (mut files, mut walk) = (Files::new(), Walk::new(volume));
+    walk.enter(b"", InodeNumber::ROOT)?;
+    while walk.depth() > 0 {
+        let Some(entry) = walk.next_entry().cloned() else {
+            walk.leave();
+            continue;
+        };
+        match volume.entry_type(&entry)? {
+            FileType::Directory => drop(walk.enter(&entry.name, entry.inode)?),
+            FileType::Regular if entry.name != FILLER.as_bytes() => {
+                let path = [walk.path(), b"/", &entry.name].concat();
+                files.insert(String::from_utf8_lossy(&path).into_owned(), pieces(volume, entry.inode)?);
+            }
+            _ => {}
+        }
+    }
+    Ok(files)
+}
+
+fn pieces(volume: &Volume, file: InodeNumber) -> platfs::Result<Vec<Piece>> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    for segment in volume.map(file)? {
+        let segment = segment?;
+        let (State::Mapped(start) | State::Unwritten(start)) = segment.state else { continue };
+        let (logical, count) = (u64::from(segment.logical.0), segment.count);
+        match pieces.last_mut() {
+            Some(last) if last[0] + last[2] == logical && last[1] + last[2] == start.0 => last[2] += count,
+            _ => pieces.push([logical, start.0, count]),
+        }
+    }
+    Ok(pieces)
+}
