@@ -53,6 +53,25 @@ impl FileDevice {
 }
 
 #[cfg(target_os = "linux")]
+impl FileDevice {
+    /// Changes the room of a range inside the device.
+    fn fallocate(&self, what: rustix::fs::FallocateFlags, offset: u64, len: u64) -> io::Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let checked = usize::try_from(len).unwrap_or(usize::MAX);
+        check_range(self.size(), offset, checked, io::ErrorKind::WriteZero)?;
+        let flags = what | FallocateFlags::KEEP_SIZE;
+        match fallocate(&self.file, flags, offset, len) {
+            // Of a block device the kernel drops its pages first, and keeps those that are not written yet.
+            Err(rustix::io::Errno::BUSY) => {
+                self.file.sync_data()?;
+                Ok(fallocate(&self.file, flags, offset, len)?)
+            }
+            done => Ok(done?),
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
 fn lock(file: &File) -> io::Result<()> {
     use rustix::fs::{FlockOperation, flock};
     use rustix::io::Errno;
@@ -197,6 +216,33 @@ impl Device for FileDevice {
         }
     }
 
+    #[cfg(target_os = "linux")]
+    fn hole_from(&self, offset: u64) -> u64 {
+        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Hole(offset)) {
+            Ok(hole) => hole.clamp(offset, self.size().max(offset)),
+            Err(_) => self.size(),
+        }
+    }
+
+    /// Files get a hole or unwritten extents. Block devices are asked only for what they may give up: where zeros keep
+    /// their room the kernel may have to write them.
+    #[cfg(target_os = "linux")]
+    fn zero_fast(&self, offset: u64, len: u64, keeps: bool) -> io::Result<()> {
+        use rustix::fs::FallocateFlags;
+        if len == 0 {
+            return Ok(());
+        }
+        let is_file = self.file.metadata()?.is_file();
+        if !is_file && (keeps || self.discard_unit().is_err()) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.fallocate(
+            if keeps { FallocateFlags::ZERO_RANGE } else { FallocateFlags::PUNCH_HOLE },
+            offset,
+            len,
+        )
+    }
+
     fn shorten(&self, to: u64) -> io::Result<()> {
         if self.size() <= to || !self.file.metadata()?.is_file() {
             return Ok(());
@@ -218,22 +264,7 @@ impl Device for FileDevice {
     /// Files get holes, block devices forget; others keep what they have.
     #[cfg(target_os = "linux")]
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        use rustix::fs::{FallocateFlags, fallocate};
-        check_range(
-            self.size(),
-            offset,
-            usize::try_from(len).unwrap_or(usize::MAX),
-            io::ErrorKind::WriteZero,
-        )?;
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match fallocate(&self.file, flags, offset, len) {
-            // Of a block device the kernel drops its pages first, and keeps those that are not written yet.
-            Err(rustix::io::Errno::BUSY) => {
-                self.file.sync_data()?;
-                Ok(fallocate(&self.file, flags, offset, len)?)
-            }
-            done => Ok(done?),
-        }
+        self.fallocate(rustix::fs::FallocateFlags::PUNCH_HOLE, offset, len)
     }
 
     #[cfg(target_os = "linux")]

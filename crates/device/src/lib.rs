@@ -132,6 +132,23 @@ pub trait Device: Send + Sync {
         offset
     }
 
+    /// The first byte behind `offset`, which holds data, where a hole may begin; the size of the device if none is known.
+    /// Asked in turn with [`data_from`](Device::data_from), it gives what holds nothing in time by the number of holes.
+    fn hole_from(&self, offset: u64) -> u64 {
+        let _ = offset;
+        self.size()
+    }
+
+    /// Makes a range read as zeros by a word to the storage: no zeros are moved. Storage behind the range is given up,
+    /// unless `keeps` has it stay, so that later writes find room.
+    ///
+    /// # Errors
+    /// `Unsupported`: the storage can't, and nothing changed. Else whatever it says.
+    fn zero_fast(&self, offset: u64, len: u64, keeps: bool) -> io::Result<()> {
+        let _ = (offset, len, keeps);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// The file whose bytes these are, and where in it they begin: for copies that the system makes by itself.
     fn lies_in(&self) -> Option<(&File, u64)> {
         None

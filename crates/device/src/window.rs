@@ -65,6 +65,19 @@ impl Device for Window {
         }
     }
 
+    fn hole_from(&self, offset: u64) -> u64 {
+        match self.start.checked_add(offset).filter(|_| offset < self.size) {
+            Some(at) => self.inner.hole_from(at).saturating_sub(self.start).clamp(offset, self.size),
+            None => self.size,
+        }
+    }
+
+    fn zero_fast(&self, offset: u64, len: u64, keeps: bool) -> io::Result<()> {
+        let checked = usize::try_from(len).unwrap_or(usize::MAX);
+        check_range(self.size, offset, checked, io::ErrorKind::WriteZero)?;
+        self.inner.zero_fast(self.start + offset, len, keeps)
+    }
+
     fn lies_in(&self) -> Option<(&File, u64)> {
         let (file, begin) = self.inner.lies_in()?;
         Some((file, begin.checked_add(self.start)?))

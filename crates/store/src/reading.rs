@@ -9,9 +9,13 @@ use platfs_device::Device;
 use crate::ahead::Ahead;
 use crate::error::Result;
 use crate::format::manifest::Manifest;
+use crate::format::map::LEAF_SPAN;
 use crate::replay::replay;
 use crate::store::Store;
 use crate::view::{Reader, View, fill, inside, wanted};
+
+/// Bytes that are looked at first for a change from data to holes, or back.
+const FIRST_SPAN: u64 = 64 << 10;
 
 /// A volume that is read: lazily, each byte verified.
 pub struct Stored {
@@ -54,6 +58,23 @@ impl Stored {
         }
     }
 
+    /// Where what is stored from `offset` on changes to something, or to nothing; looked for in one leaf of the map, by
+    /// steps that double, so that it takes no longer than the way is long.
+    fn changes_from(&self, offset: u64, to_something: bool) -> Option<u64> {
+        let end = self.manifest.size.min((offset / LEAF_SPAN + 1) * LEAF_SPAN);
+        let (mut at, mut span) = (offset, FIRST_SPAN);
+        while at < end {
+            let len = span.min(end - at);
+            let runs = self.view.pieces(at, len).ok()?;
+            if let Some((start, ..)) = runs.iter().find(|(_, _, place)| place.is_some() == to_something) {
+                return Some(*start);
+            }
+            at += len;
+            span = span.saturating_mul(2);
+        }
+        Some(at)
+    }
+
     /// The manifest that it was opened by.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
@@ -83,6 +104,14 @@ impl Device for Stored {
 
     fn flush(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn data_from(&self, offset: u64) -> u64 {
+        self.changes_from(offset, true).unwrap_or(offset)
+    }
+
+    fn hole_from(&self, offset: u64) -> u64 {
+        self.changes_from(offset, false).unwrap_or(self.manifest.size)
     }
 
     fn discard_unit(&self) -> io::Result<u64> {

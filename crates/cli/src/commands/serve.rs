@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use platfs::device::Device;
 use platfs_host::{Id, Place};
 
 use super::cage;
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
-use crate::nbd::{Export, Server};
+use crate::nbd::{Export, Server, Unused, ZeroedUnused};
 use crate::progress;
 use crate::reading::open_device;
 use crate::sandbox::{self, Group, Mode, Plan};
@@ -30,6 +31,10 @@ pub struct Serve {
     /// Lets nobody write.
     #[arg(short, long)]
     read_only: bool,
+    /// Free blocks of the volume read as zeros, and count as holes: copies leave them out. What was removed is not in
+    /// them.
+    #[arg(long, requires = "read_only")]
+    free_as_zeros: bool,
 }
 
 impl Serve {
@@ -37,6 +42,17 @@ impl Serve {
         let plan = cage::with_image(cage::system(), &self.image, !self.read_only);
         let calls = [plan.calls, vec![Group::Answer, Group::Remove]].concat();
         Plan { removes: vec![cage::above(&self.nbd)], calls, ..plan }
+    }
+
+    /// What is served: bytes, and what is known of free blocks if nobody changes them.
+    fn export(&self, device: &Arc<dyn Device>) -> Result<Export, String> {
+        let mut export = Export::new(Arc::clone(device), !self.read_only);
+        if self.free_as_zeros {
+            export.device = Arc::new(ZeroedUnused::new(Arc::clone(device), Unused::of(device)?));
+        } else if self.read_only {
+            export.unused = Unused::of(device).ok().map(Arc::new);
+        }
+        Ok(export)
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>, sandbox: Mode) -> Result<(), Failure> {
@@ -56,10 +72,10 @@ impl Serve {
             true => open_device(&self.image)?,
             false => door::open_bytes(&self.image).map_err(|error| Failure::about(&name, error))?,
         };
+        let export = self.export(&device).map_err(|why| Failure::about(&name, why))?;
         let stop = StopSignals::hold().map_err(failed)?;
         writeln!(console.out, "{name} served on {}", socket())?;
         console.out.flush()?;
-        let export = Export::new(Arc::clone(&device), !self.read_only);
         let server = Server::start(listener, export).map_err(failed)?;
         let signal = stop.wait();
         // What clients have written and not flushed is not thrown away.

@@ -337,6 +337,14 @@ impl Device for Kept {
         self.inner.data_from(offset)
     }
 
+    fn hole_from(&self, offset: u64) -> u64 {
+        self.inner.hole_from(offset)
+    }
+
+    fn zero_fast(&self, offset: u64, len: u64, keeps: bool) -> io::Result<()> {
+        self.inner.zero_fast(offset, len, keeps)
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.inner.read_at(offset, buffer)
     }

@@ -3,7 +3,11 @@
 //! | module | owns |
 //! | --- | --- |
 //! | `greeting` | what is agreed on before the first request |
-//! | `requests` | reading, writing, flushing |
+//! | `contexts` | which kinds of block status clients ask for, and its name |
+//! | `requests` | reading, writing, zeroing, flushing |
+//! | `replies` | the forms of answers |
+//! | `status` | what holds something, and what does not |
+//! | [`Unused`] | free blocks of the volume that is served |
 //!
 //! Owns: connections and their end. Excludes which image is served. Any number of clients may be connected; a flush of one
 //! covers what all have written, as the protocol wants it for `CAN_MULTI_CONN`.
@@ -11,8 +15,12 @@
 //! Nothing that a client says is trusted: lengths are bounded before memory is taken, and a client that has not yet asked
 //! for anything has its time.
 
+mod contexts;
 mod greeting;
+mod replies;
 mod requests;
+mod status;
+mod unused;
 
 use std::io;
 use std::net::Shutdown;
@@ -24,6 +32,7 @@ use std::time::{Duration, Instant};
 
 use crate::locks::locked;
 use platfs::device::Device;
+pub use unused::{Unused, ZeroedUnused};
 
 /// Connections at once.
 const CLIENTS: usize = 64;
@@ -41,14 +50,25 @@ pub struct Export {
     pub writable: bool,
     /// Longest that a client may take to agree on the export.
     pub handshake: Duration,
+    /// What is free of the volume on the device, if that is one that does not change.
+    pub unused: Option<Arc<Unused>>,
 }
 
 impl Export {
     /// An export to clients that have the usual time.
     #[must_use]
     pub fn new(device: Arc<dyn Device>, writable: bool) -> Self {
-        Export { device, writable, handshake: HANDSHAKE }
+        Export { device, writable, handshake: HANDSHAKE, unused: None }
     }
+}
+
+/// What a client has agreed on.
+#[derive(Clone, Copy, Default)]
+struct Terms {
+    /// Answers with contents come in chunks.
+    structured: bool,
+    /// It may ask which blocks are allocated.
+    allocation: bool,
 }
 
 /// A connection, and the thread that serves it.
@@ -137,10 +157,10 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
 }
 
 fn one(stream: &UnixStream, export: &Export) -> io::Result<()> {
-    if greeting::agree(stream, export, export.handshake)? {
-        requests::serve(stream, export)?;
+    match greeting::agree(stream, export, export.handshake)? {
+        Some(terms) => requests::serve(stream, export, terms),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Bytes of a client's message, of a length that was looked at.

@@ -1,32 +1,48 @@
-//! The requests of a client, one after the other, with simple replies.
+//! The requests of a client, one after the other. Contents come behind a simple reply, or in chunks to clients that have
+//! agreed on that.
 //!
 //! A client that is slow keeps no more than a piece of its request in memory. It is waited for: a virtual machine may
 //! stand still for hours.
 
 use std::io::{self, Read, Write};
+use std::num::NonZeroU64;
 use std::os::unix::net::UnixStream;
 
-use super::{Export, exactly};
+use platfs::device::Device;
+
+use super::replies::Reply;
+use super::{Export, Terms, contexts, exactly, status};
 
 const REQUEST: u32 = 0x2560_9513;
-const REPLY: u32 = 0x6744_6698;
+/// Bytes of a request before what it brings.
+const HEAD: usize = 28;
 
 const READ: u16 = 0;
 const WRITE: u16 = 1;
 const DISCONNECT: u16 = 2;
 const FLUSH: u16 = 3;
 const TRIM: u16 = 4;
+const CACHE: u16 = 5;
 const WRITE_ZEROES: u16 = 6;
+const BLOCK_STATUS: u16 = 7;
 
 /// What is written is stable before the reply.
 const FUA: u16 = 1;
 /// Zeros take room.
 const NO_HOLE: u16 = 2;
+/// Contents come in one chunk.
+const DF: u16 = 4;
+/// One extent is enough.
+const REQ_ONE: u16 = 8;
+/// Zeros that would have to be written are not wanted.
+const FAST_ZERO: u16 = 16;
 
 const EPERM: u32 = 1;
 const EIO: u32 = 5;
 const EINVAL: u32 = 22;
 const ENOSPC: u32 = 28;
+const EOVERFLOW: u32 = 75;
+const ENOTSUP: u32 = 95;
 
 /// Most bytes of one request: what clients expect that don't ask.
 const LEN_MAX: u32 = 32 << 20;
@@ -44,50 +60,72 @@ struct Request {
 
 impl Request {
     fn read(stream: &mut &UnixStream) -> io::Result<Option<Self>> {
-        let mut magic = [0; 4];
-        match stream.read_exact(&mut magic) {
+        let mut head = [0; HEAD];
+        match stream.read_exact(&mut head) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             done => done?,
         }
+        let mut head = &head[..];
         // Nothing is known of where the next request begins.
-        if u32::from_be_bytes(magic) != REQUEST {
+        if u32::from_be_bytes(exactly(&mut head)?) != REQUEST {
             return Ok(None);
         }
         Ok(Some(Request {
-            flags: u16::from_be_bytes(exactly(stream)?),
-            verb: u16::from_be_bytes(exactly(stream)?),
-            cookie: exactly(stream)?,
-            offset: u64::from_be_bytes(exactly(stream)?),
-            len: u32::from_be_bytes(exactly(stream)?),
+            flags: u16::from_be_bytes(exactly(&mut head)?),
+            verb: u16::from_be_bytes(exactly(&mut head)?),
+            cookie: exactly(&mut head)?,
+            offset: u64::from_be_bytes(exactly(&mut head)?),
+            len: u32::from_be_bytes(exactly(&mut head)?),
         }))
     }
 }
 
 /// Serves a client until it goes.
-pub(super) fn serve(mut stream: &UnixStream, export: &Export) -> io::Result<()> {
+pub(super) fn serve(mut stream: &UnixStream, export: &Export, terms: Terms) -> io::Result<()> {
     let mut buffer = Vec::new();
     while let Some(request) = Request::read(&mut stream)? {
+        let reply = Reply { stream, cookie: request.cookie };
+        let is_allowed = allowed(&request, export, terms);
         match request.verb {
             DISCONNECT => return Ok(()),
             // What can't be kept must not be taken for requests.
             WRITE if request.len > LEN_MAX => return Ok(()),
-            WRITE => write(stream, &request, export, &mut buffer)?,
-            READ => read(stream, &request, export, &mut buffer)?,
-            _ => answer(stream, &request, allowed(&request, export).and_then(|()| other(&request, export)))?,
+            WRITE => write(reply, &request, export, &mut buffer)?,
+            READ if terms.structured => match is_allowed {
+                Ok(()) => read_in_chunks(reply, &request, export, &mut buffer)?,
+                Err(code) => reply.error(code)?,
+            },
+            READ => read(reply, &request, export, &mut buffer)?,
+            BLOCK_STATUS => match is_allowed {
+                Ok(()) => block_status(reply, &request, export)?,
+                Err(code) if terms.structured => reply.error(code)?,
+                Err(code) => reply.simple(Err(code))?,
+            },
+            _ => reply.simple(is_allowed.and_then(|()| other(&request, export)))?,
         }
     }
     Ok(())
 }
 
-/// Refuses what the export does not allow, or does not have.
-fn allowed(request: &Request, export: &Export) -> Result<(), u32> {
+/// Refuses what the export does not allow, or does not have, and what was not agreed on.
+fn allowed(request: &Request, export: &Export, terms: Terms) -> Result<(), u32> {
     let Request { flags, verb, offset, len, .. } = *request;
     let changes = matches!(verb, WRITE | TRIM | WRITE_ZEROES);
     if changes && !export.writable {
         return Err(EPERM);
     }
-    if flags & !(FUA | NO_HOLE) != 0 || (verb == READ && len > LEN_MAX) {
+    let known = match verb {
+        READ if terms.structured => FUA | DF,
+        WRITE_ZEROES => FUA | NO_HOLE | FAST_ZERO,
+        BLOCK_STATUS => FUA | REQ_ONE,
+        _ => FUA,
+    };
+    let asks_for_nothing = verb == BLOCK_STATUS && (len == 0 || !terms.allocation);
+    if flags & !known != 0 || (verb == READ && len > LEN_MAX) || asks_for_nothing {
         return Err(EINVAL);
+    }
+    if verb == READ && flags & DF != 0 && len > PIECE {
+        return Err(EOVERFLOW);
     }
     let is_inside = offset.checked_add(len.into()).is_some_and(|end| end <= export.device.size());
     match verb {
@@ -98,49 +136,69 @@ fn allowed(request: &Request, export: &Export) -> Result<(), u32> {
 }
 
 /// The pieces of a request, as offset and length.
-fn pieces(request: &Request) -> impl Iterator<Item = (u64, usize)> + use<> {
+fn pieces(request: &Request) -> impl Iterator<Item = (u64, u32)> + use<> {
     let (offset, len) = (request.offset, request.len);
-    (0..len).step_by(PIECE as usize).map(move |at| {
-        let piece = (len - at).min(PIECE);
-        (offset.saturating_add(at.into()), piece as usize)
-    })
+    (0..len).step_by(PIECE as usize).map(move |at| (offset.saturating_add(at.into()), (len - at).min(PIECE)))
 }
 
-fn read(mut stream: &UnixStream, request: &Request, export: &Export, buffer: &mut Vec<u8>) -> io::Result<()> {
-    let mut answered = allowed(request, export);
+fn read(reply: Reply<'_>, request: &Request, export: &Export, buffer: &mut Vec<u8>) -> io::Result<()> {
+    let mut answered = allowed(request, export, Terms::default());
     if answered.is_err() || request.len == 0 {
-        return answer(stream, request, answered);
+        return reply.simple(answered);
     }
     for (at, (offset, len)) in pieces(request).enumerate() {
-        buffer.resize(len, 0);
+        buffer.resize(len as usize, 0);
         let done = export.device.read_at(offset, buffer);
         if at == 0 {
             answered = done.map_err(|error| code(&error));
-            answer(stream, request, answered)?;
+            reply.simple(answered)?;
             if answered.is_err() {
                 return Ok(());
             }
         } else {
             done?;
         }
-        stream.write_all(buffer)?;
+        (&*reply.stream).write_all(buffer)?;
     }
     Ok(())
 }
 
-fn write(
-    mut stream: &UnixStream,
+/// Reads in a chunk for each piece; a failure ends the answer where it is, and not the connection.
+fn read_in_chunks(
+    reply: Reply<'_>,
     request: &Request,
     export: &Export,
     buffer: &mut Vec<u8>,
 ) -> io::Result<()> {
-    let mut done = allowed(request, export);
+    let end = request.offset.saturating_add(request.len.into());
     for (offset, len) in pieces(request) {
-        buffer.resize(len, 0);
-        stream.read_exact(buffer)?;
+        let stop = offset.saturating_add(len.into());
+        if request.flags & DF == 0 && export.device.data_from(offset) >= stop {
+            reply.hole(offset, len, stop == end)?;
+            continue;
+        }
+        buffer.resize(len as usize, 0);
+        match export.device.read_at(offset, buffer) {
+            Ok(()) => reply.data(offset, buffer, stop == end)?,
+            Err(error) => return reply.error_at(code(&error), offset),
+        }
+    }
+    if request.len == 0 { reply.none() } else { Ok(()) }
+}
+
+fn block_status(reply: Reply<'_>, request: &Request, export: &Export) -> io::Result<()> {
+    let most = if request.flags & REQ_ONE != 0 { 1 } else { status::MOST };
+    reply.status(contexts::ALLOCATION, &status::extents(export, request.offset, request.len, most))
+}
+
+fn write(reply: Reply<'_>, request: &Request, export: &Export, buffer: &mut Vec<u8>) -> io::Result<()> {
+    let mut done = allowed(request, export, Terms::default());
+    for (offset, len) in pieces(request) {
+        buffer.resize(len as usize, 0);
+        (&*reply.stream).read_exact(buffer)?;
         done = done.and_then(|()| export.device.write_at(offset, buffer).map_err(|error| code(&error)));
     }
-    answer(stream, request, done.and_then(|()| stable(request, export)))
+    reply.simple(done.and_then(|()| stable(request, export)))
 }
 
 /// What moves no bytes.
@@ -150,12 +208,43 @@ fn other(request: &Request, export: &Export) -> Result<(), u32> {
     let done = match verb {
         FLUSH if export.writable => device.flush(),
         FLUSH => Ok(()),
-        TRIM => device.discard(offset, len.into()),
-        WRITE_ZEROES => device.write_zeros(offset, len.into()),
+        TRIM | WRITE_ZEROES | CACHE if len == 0 => Ok(()),
+        // A hint: storage that keeps what it has does no harm.
+        TRIM => ignoring_unsupported(device.discard(offset, len.into())),
+        WRITE_ZEROES => return zero(request, device).and_then(|()| stable(request, export)),
+        CACHE => {
+            prefetch(device, offset, len);
+            Ok(())
+        }
         _ => return Err(EINVAL),
     };
     done.map_err(|error| code(&error))?;
     stable(request, export)
+}
+
+/// Zeros a range, by a word to the storage if that can be.
+fn zero(request: &Request, device: &dyn Device) -> Result<(), u32> {
+    let Request { flags, offset, len, .. } = *request;
+    match device.zero_fast(offset, len.into(), flags & NO_HOLE != 0) {
+        // A block device takes whole sectors only.
+        Err(error) if matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput) => {}
+        done => return done.map_err(|error| code(&error)),
+    }
+    if flags & FAST_ZERO != 0 {
+        return Err(ENOTSUP);
+    }
+    device.write_zeros(offset, len.into()).map_err(|error| code(&error))
+}
+
+fn ignoring_unsupported(done: io::Result<()>) -> io::Result<()> {
+    done.or_else(|error| if error.kind() == io::ErrorKind::Unsupported { Ok(()) } else { Err(error) })
+}
+
+/// Has the system read what a client will read soon. Where that can't be, nothing is lost.
+fn prefetch(device: &dyn Device, offset: u64, len: u32) {
+    let Some((file, start)) = device.lies_in() else { return };
+    let (at, len) = (start.saturating_add(offset), NonZeroU64::new(len.into()));
+    let _ = rustix::fs::fadvise(file, at, len, rustix::fs::Advice::WillNeed);
 }
 
 /// Makes a change stable if that was asked for with it.
@@ -172,11 +261,4 @@ fn code(error: &io::Error) -> u32 {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => EPERM,
         _ => EIO,
     }
-}
-
-fn answer(mut stream: &UnixStream, request: &Request, done: Result<(), u32>) -> io::Result<()> {
-    let mut head = REPLY.to_be_bytes().to_vec();
-    head.extend(done.err().unwrap_or(0).to_be_bytes());
-    head.extend(request.cookie);
-    stream.write_all(&head)
 }

@@ -1,6 +1,6 @@
 use std::io::{Read, Write};
 
-use platfs::device::MemoryDevice;
+use platfs::device::{FileDevice, MemoryDevice};
 
 use super::*;
 
@@ -13,9 +13,12 @@ struct Talk {
 
 impl Talk {
     fn new(device: &Arc<MemoryDevice>, writable: bool) -> Self {
+        Self::of(Export::new(Arc::clone(device) as Arc<dyn Device>, writable))
+    }
+
+    fn of(export: Export) -> Self {
         let place = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(place.path().join("socket")).unwrap();
-        let export = Export::new(Arc::clone(device) as Arc<dyn Device>, writable);
         let server = Server::start(listener, export).unwrap();
         let stream = UnixStream::connect(place.path().join("socket")).unwrap();
         stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
@@ -54,15 +57,70 @@ impl Talk {
         self
     }
 
-    /// Asks for something; the code of the answer.
-    fn ask(&mut self, verb: u16, flags: u16, (offset, len): (u64, u32), data: &[u8]) -> u32 {
+    /// Agrees on structured replies, and on block status.
+    fn structured(mut self) -> Self {
+        self.option(8, 0, b"");
+        assert_eq!(self.reply().0, 1);
+        let query = context(&[b"base:allocation"]);
+        self.option(10, query.len() as u32, &query);
+        assert_eq!(self.reply(), (4, [&[0, 0, 0, 1][..], b"base:allocation"].concat()));
+        assert_eq!(self.reply().0, 1);
+        self.go()
+    }
+
+    fn request(&mut self, verb: u16, flags: u16, (offset, len): (u64, u32), data: &[u8]) {
         let head = [&flags.to_be_bytes()[..], &verb.to_be_bytes(), b"cookie42"].concat();
         let place = [&offset.to_be_bytes()[..], &len.to_be_bytes()].concat();
         self.say(&[&0x2560_9513_u32.to_be_bytes()[..], &head, &place, data].concat());
+    }
+
+    /// The chunks of an answer, as kind and bytes.
+    fn chunks(&mut self, verb: u16, flags: u16, place: (u64, u32)) -> Vec<(u16, Vec<u8>)> {
+        self.request(verb, flags, place, b"");
+        let mut chunks = Vec::new();
+        loop {
+            let head = self.hear(20);
+            assert_eq!((&head[..4], &head[8..16]), (&[0x66, 0x8e, 0x33, 0xef][..], &b"cookie42"[..]));
+            let len = u32::from_be_bytes(head[16..].try_into().unwrap());
+            chunks.push((u16::from_be_bytes([head[6], head[7]]), self.hear(len as usize)));
+            if head[5] & 1 == 1 {
+                return chunks;
+            }
+        }
+    }
+
+    /// Block status, as length and flags.
+    fn status(&mut self, flags: u16, place: (u64, u32)) -> Vec<(u32, u32)> {
+        let chunks = self.chunks(7, flags, place);
+        let [(5, bytes)] = &chunks[..] else { panic!("{chunks:?}") };
+        assert_eq!(bytes[..4], [0, 0, 0, 1]);
+        let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap());
+        bytes[4..].chunks(8).map(|extent| (number(&extent[..4]), number(&extent[4..]))).collect()
+    }
+
+    /// Asks for something; the code of the answer.
+    fn ask(&mut self, verb: u16, flags: u16, place: (u64, u32), data: &[u8]) -> u32 {
+        self.request(verb, flags, place, data);
         let answer = self.hear(16);
         assert_eq!((&answer[..4], &answer[8..]), (&[0x67, 0x44, 0x66, 0x98][..], &b"cookie42"[..]));
         u32::from_be_bytes(answer[4..8].try_into().unwrap())
     }
+}
+
+/// A name of an export, and queries.
+fn context(queries: &[&[u8]]) -> Vec<u8> {
+    let text = |bytes: &[u8]| [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat();
+    let texts = queries.iter().flat_map(|query| text(query));
+    [text(b"any"), (queries.len() as u32).to_be_bytes().to_vec(), texts.collect()].concat()
+}
+
+/// A sparse file: 64 KiB of sevens at 1 MiB of 4.
+fn file() -> (tempfile::NamedTempFile, Arc<FileDevice>) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(4 << 20).unwrap();
+    let device = FileDevice::new(file.reopen().unwrap()).unwrap();
+    device.write_at(1 << 20, &[7; 64 << 10]).unwrap();
+    (file, Arc::new(device))
 }
 
 fn device() -> Arc<MemoryDevice> {
@@ -213,4 +271,155 @@ fn requests_of_slow_clients_take_a_piece_each() {
     assert_eq!(end, [7, 0]);
     drop(slow);
     server.stop();
+}
+
+#[test]
+fn clients_learn_what_holds_nothing() {
+    let (_file, device) = file();
+    let mut talk = Talk::of(Export::new(device, true)).structured();
+    let hole = (1 << 20, 3);
+    assert_eq!(talk.status(0, (0, 4 << 20)), [hole, (64 << 10, 0), ((3 << 20) - (64 << 10), 3)]);
+    assert_eq!(talk.status(8, (0, 4 << 20)), [hole]);
+    assert_eq!(talk.status(0, ((1 << 20) + 5, 7)), [(7, 0)]);
+    // Contents in chunks; a piece that is a hole says only that.
+    let chunks = talk.chunks(0, 0, (0, 2 << 20));
+    assert_eq!(chunks[0], (2, [&[0; 8][..], &(1_u32 << 20).to_be_bytes()].concat()));
+    assert_eq!((chunks[1].0, chunks[1].1.len(), chunks[1].1[8]), (1, 8 + (1 << 20), 7));
+    // In one, if that is wanted and is one piece.
+    assert_eq!(talk.chunks(0, 4, (0, 3)), [(1, vec![0; 8 + 3])]);
+    let refused = |code: u8| vec![(0x8001, vec![0, 0, 0, code, 0, 0])];
+    assert_eq!(talk.chunks(0, 4, (0, 2 << 20)), refused(75));
+    assert_eq!(talk.chunks(0, 0, (0, 0)), [(0, Vec::new())]);
+    assert_eq!(talk.chunks(0, 0, (4 << 20, 1)), refused(22));
+    for (flags, place) in [(0, (0, 0)), (0, (u64::MAX, 1)), (0, (0, u32::MAX)), (2, (0, 1))] {
+        assert_eq!(talk.chunks(7, flags, place), refused(22), "{flags} {place:?}");
+    }
+    assert_eq!(talk.ask(3, 0, (0, 0), b""), 0);
+}
+
+#[test]
+fn a_read_that_fails_ends_its_answer_and_not_the_connection() {
+    struct Torn(MemoryDevice);
+
+    impl Device for Torn {
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+            if offset == 2 << 20 { Err(io::Error::other("torn")) } else { self.0.read_at(offset, buffer) }
+        }
+        fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let torn = Arc::new(Torn(MemoryDevice::new(8 << 20)));
+    let mut talk = Talk::of(Export::new(torn, false)).structured();
+    let chunks = talk.chunks(0, 0, (0, 4 << 20));
+    assert_eq!(chunks.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), [1, 1, 0x8002]);
+    assert_eq!(chunks[2].1, [&[0, 0, 0, 5, 0, 0][..], &(2_u64 << 20).to_be_bytes()].concat());
+    assert_eq!(talk.chunks(0, 0, (0, 1)).len(), 1);
+}
+
+#[test]
+fn contexts_are_agreed_on_as_the_protocol_has_them() {
+    const INVALID: u32 = (1 << 31) + 3;
+    let mut talk = Talk::new(&device(), false);
+    let mut ask = |option: u32, data: &[u8]| {
+        talk.option(option, data.len() as u32, data);
+        let mut replies = Vec::new();
+        loop {
+            let (kind, data) = talk.reply();
+            replies.push(kind);
+            if kind != 4 {
+                return replies;
+            }
+            assert_eq!(&data[4..], b"base:allocation");
+        }
+    };
+    let one = context(&[b"base:allocation"]);
+    // Chunks have to be agreed on first.
+    assert_eq!(ask(10, &one), [INVALID]);
+    assert_eq!(ask(8, b"odd"), [INVALID]);
+    assert_eq!(ask(8, b""), [1]);
+    assert_eq!(ask(9, &context(&[])), [4, 1]);
+    assert_eq!(ask(9, &context(&[b"base:"])), [4, 1]);
+    assert_eq!(ask(9, &context(&[b"qemu:"])), [1]);
+    assert_eq!(ask(10, &context(&[b"qemu:dirty-bitmap:x", b"base:allocation", b"base:allocation"])), [4, 1]);
+    // More queries, or longer ones, than there are bytes.
+    for torn in [&one[..9], &[&one[..], b"x"].concat(), &[0, 0, 0, 0, 255, 255, 255, 255], &[255; 8], b""] {
+        assert_eq!(ask(10, torn), [INVALID]);
+    }
+    // A failed request to set leaves none, as does one that names none.
+    assert_eq!(ask(10, &context(&[b"base:"])), [1]);
+    let mut talk = talk.go();
+    assert_eq!(talk.chunks(7, 0, (0, 1)), [(0x8001, vec![0, 0, 0, 22, 0, 0])]);
+    // A client that knows no chunks gets a simple answer.
+    assert_eq!(Talk::new(&device(), false).go().ask(7, 0, (0, 1), b""), 22);
+}
+
+#[test]
+fn zeros_take_room_only_where_that_is_wanted() {
+    use std::os::unix::fs::MetadataExt;
+    let (file, device) = file();
+    let room = || file.as_file().metadata().unwrap().blocks() * 512;
+    let mut talk = Talk::of(Export::new(device, true)).go();
+    let all = (1 << 20, 64 << 10);
+    assert_eq!((talk.ask(6, 2, all, b""), room()), (0, 64 << 10));
+    assert_eq!(talk.ask(0, 0, (1 << 20, 4), b""), 0);
+    assert_eq!(talk.hear(4), [0; 4]);
+    assert_eq!((talk.ask(6, 16, all, b""), room()), (0, 0));
+    assert_eq!((talk.ask(1, 0, (1 << 20, 4), b"abcd"), talk.ask(4, 0, (0, 4 << 20), b""), room()), (0, 0, 0));
+    assert_eq!(talk.ask(5, 0, all, b""), 0);
+    assert_eq!(talk.ask(5, 0, (4 << 20, 1), b""), 22);
+    // Storage that has to be written says so to clients that want no waiting.
+    let mut talk = Talk::new(&self::device(), true).go();
+    assert_eq!(talk.ask(6, 16, (0, 4096), b""), 95);
+    assert_eq!(talk.ask(6, 0, (0, 4096), b""), 0);
+}
+
+#[test]
+fn free_blocks_are_told_by_the_bitmaps_of_the_volume() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
+    (0..64).for_each(|at| device.write_at(at << 20, &[9; 1 << 20]).unwrap());
+    let spec = platfs::MkfsSpec { blocks: 16_384, ..platfs::MkfsSpec::default() };
+    platfs::mkfs(Arc::clone(&device), &spec).unwrap();
+    let unused = || Unused::of(&device).unwrap();
+    let volume = Volume::open(Arc::clone(&device), &OpenOptions::new()).unwrap();
+    let bitmap = volume.block_bitmap(Group(0)).unwrap();
+    let is_free = |block: u64| bitmap[block as usize / 8] >> (block % 8) & 1 == 0;
+
+    let mut export = Export::new(Arc::clone(&device), false);
+    export.unused = Some(Arc::new(unused()));
+    let told = Talk::of(export).structured().status(0, (0, 64 << 20));
+    let zeroed = ZeroedUnused::new(Arc::clone(&device), unused());
+    let mut talk = Talk::of(Export::new(Arc::new(zeroed), false)).structured();
+    let zeros = talk.status(0, (0, 64 << 20));
+    assert!(told.iter().any(|(_, flags)| *flags == 1) && told.iter().all(|(_, flags)| *flags < 2));
+    assert_eq!(told.iter().map(|(len, flags)| (*len, flags * 3)).collect::<Vec<_>>(), zeros);
+    let mut block = 0;
+    for (len, flags) in told {
+        for _ in 0..len / 4096 {
+            assert_eq!(flags == 1, is_free(block), "block {block}");
+            assert_eq!(
+                talk.chunks(0, 4, (block * 4096, 4096))[0].1[8..] == [0; 4096],
+                is_free(block) || is_zero(&*device, block)
+            );
+            block += 1;
+        }
+    }
+    // What is unclean may be free by its log only.
+    let mut state = [0; 2];
+    device.read_at(1024 + 0x3a, &mut state).unwrap();
+    device.write_at(1024 + 0x3a, &[state[0] | 2, 0]).unwrap();
+    assert!(Unused::of(&device).is_err());
+}
+
+fn is_zero(device: &dyn Device, block: u64) -> bool {
+    let mut bytes = [0; 4096];
+    device.read_at(block * 4096, &mut bytes).unwrap();
+    bytes == [0; 4096]
 }

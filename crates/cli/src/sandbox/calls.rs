@@ -187,6 +187,7 @@ mod known {
 
     const ANSWER: &[c_long] = &[
         libc::SYS_accept4,
+        libc::SYS_fadvise64,
         libc::SYS_getsockopt,
         libc::SYS_recvfrom,
         libc::SYS_recvmsg,

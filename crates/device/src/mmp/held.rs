@@ -303,6 +303,18 @@ impl Device for Held {
         self.inner.discard_unit()
     }
 
+    fn data_from(&self, offset: u64) -> u64 {
+        self.inner.data_from(offset)
+    }
+
+    fn hole_from(&self, offset: u64) -> u64 {
+        self.inner.hole_from(offset)
+    }
+
+    fn zero_fast(&self, offset: u64, len: u64, keeps: bool) -> io::Result<()> {
+        self.write(&range(offset, len), |inner| inner.zero_fast(offset, len, keeps))
+    }
+
     fn lengthen(&self, to: Option<u64>) -> io::Result<u64> {
         self.inner.lengthen(to)
     }

@@ -564,6 +564,11 @@ impl Device for Volume {
         Ok(4096)
     }
 
+    /// A volume of a store keeps no room for anything.
+    fn zero_fast(&self, offset: u64, len: u64, _keeps: bool) -> io::Result<()> {
+        self.write_zeros(offset, len)
+    }
+
     fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
         inside(self.core.size, offset, len, io::ErrorKind::WriteZero)?;
         self.core.write(offset, len, None)
