@@ -22,7 +22,7 @@ mod swapped;
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -285,6 +285,75 @@ fn single_files_come_and_go() {
     succeed(on(&mounted, &["get", "m:z", "big"]).arg(scratch.join("big")));
     assert_eq!(fs::read(scratch.join("big")).unwrap(), contents("f0-1"));
     judge(mounted, &image);
+}
+
+/// Into an image, into a mount, and out of it again: nothing is lost on the way.
+#[test]
+fn trees_come_and_go_with_all_that_belongs_to_them() {
+    let test = "trees_come_and_go_with_all_that_belongs_to_them";
+    if !have(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let tree = support::modest_tree(&scratch, &odd::Options::modest());
+    let sparse = File::create(tree.join("sparse")).unwrap();
+    sparse.write_all_at(b"end", 500 << 20).unwrap();
+    let expected = Snapshot::of(&tree).unwrap();
+    let rules = Rules::default();
+    let image = volume(&scratch, "-t ext4 -b 4096 -I 1024", "256M");
+    let host = tree.to_str().unwrap().to_owned();
+    succeed(plat(&["put", "-r"]).arg(&image).args([&host, "/tree"]));
+    succeed(plat(&["put"]).arg(&image).args([&tree.join("sparse").to_str().unwrap(), "/sparse"]));
+    assert_clean(&image);
+    {
+        let kernel = mount::Mounted::kernel(&image, "loop,ro").unwrap();
+        assert_same(&expected, &Snapshot::of(&kernel.path().join("tree")).unwrap(), &rules);
+        assert!(fs::metadata(kernel.path().join("sparse")).unwrap().blocks() <= 16);
+    }
+    let mounted = Mounted::new(&image, &["-o", "rw"]).unwrap();
+    succeed(&mut on(&mounted, &["put", "-a", "m:", &host, "live"]));
+    succeed(&mut on(&mounted, &["put", "-r", "-f", "--owner", "7:8", "m:", &host, "given"]));
+    assert_same(&expected, &Snapshot::of(&mounted.path().join("live")).unwrap(), &rules);
+    let given = Snapshot::of(&mounted.path().join("given")).unwrap();
+    assert!(given.entries.values().all(|entry| (entry.uid, entry.gid) == (7, 8)));
+    let out = scratch.join("out");
+    succeed(on(&mounted, &["get", "-r", "m:", "live"]).arg(&out));
+    assert_same(&expected, &Snapshot::of(&out).unwrap(), &rules);
+    judge(mounted, &image);
+}
+
+/// What can't be read is left out and named, and all else is copied.
+#[test]
+fn a_tree_that_can_not_be_read_whole_is_put_as_far_as_it_goes() {
+    let test = "a_tree_that_can_not_be_read_whole_is_put_as_far_as_it_goes";
+    if !have(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let tree = scratch.join("tree");
+    fs::create_dir(&tree).unwrap();
+    many(&tree, 2, 3);
+    fs::write(tree.join("d0/a"), "secret").unwrap();
+    fs::create_dir(tree.join("closed")).unwrap();
+    for path in ["d0/a", "closed"] {
+        fs::set_permissions(tree.join(path), fs::Permissions::from_mode(0)).unwrap();
+    }
+    fs::set_permissions(&scratch.join(""), fs::Permissions::from_mode(0o777)).unwrap();
+    let image = volume(&scratch, "-t ext4 -b 4096", "64M");
+    fs::set_permissions(&image, fs::Permissions::from_mode(0o666)).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    let said =
+        fail(command.arg(env!("CARGO_BIN_EXE_plat")).args(["put", "-r"]).arg(&image).arg(&tree).arg("/"));
+    assert!(said.contains("2 left out") && said.contains("d0/a: ") && said.contains("closed: "), "{said}");
+    assert_clean(&image);
+    let kernel = mount::Mounted::kernel(&image, "loop,ro").unwrap();
+    fs::remove_file(tree.join("d0/a")).unwrap();
+    assert_same(
+        &Snapshot::of(&tree).unwrap(),
+        &Snapshot::of(&kernel.path().join("tree")).unwrap(),
+        &Rules { times: false, ..Rules::default() },
+    );
 }
 
 /// Readers see whole files, and writers are not disturbed, while trees come and go beside them.

@@ -1,10 +1,11 @@
-//! Attributes of a file, set by a handle.
+//! Attributes of a file, read and set by a handle.
 //!
 //! A link or a device is not opened for its attributes: its handle has `O_PATH`, and the calls that such a handle
 //! doesn't take go by its entry in `/proc/self/fd`, which leads to the file itself and to no name of it.
 
-use crate::facts::Facts;
+use crate::facts::{Facts, Kind};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,6 +18,34 @@ pub struct Times {
     pub accessed: (i64, u32),
     /// Time of the last write.
     pub modified: (i64, u32),
+}
+
+/// Extended attributes, as full name and value.
+pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The most that Linux returns of a value, or of a list of names.
+const XATTR_MAX: usize = 64 << 10;
+/// What Linux answers where a file system has no attributes.
+const NO_XATTRS: [Errno; 2] = [Errno::OPNOTSUPP, Errno::PERM];
+
+/// What a copy is to have of its original.
+#[derive(Clone, Copy, Debug)]
+pub struct Dress<'a> {
+    /// The owner, where the copy is not to keep the one that it has.
+    pub owner: Option<(u32, u32)>,
+    /// The extended attributes.
+    pub xattrs: &'a Xattrs,
+    /// Kind, mode and times.
+    pub facts: &'a Facts,
+}
+
+/// What a copy could not get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lacks {
+    /// Its owner, and with it the set-id bits.
+    pub owner: bool,
+    /// Extended attributes.
+    pub xattrs: u64,
 }
 
 /// A file of any type whose attributes are set.
@@ -100,6 +129,63 @@ impl Handle {
             true => Ok(rustix::fs::setxattr(self.path(), name, value, flags)?),
             false => Ok(rustix::fs::fsetxattr(&self.descriptor, name, value, flags)?),
         }
+    }
+
+    /// The extended attributes, but for those that the caller may not see.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn xattrs(&self) -> io::Result<Xattrs> {
+        let mut buffer = vec![0; XATTR_MAX];
+        let listed = match self.by_name {
+            true => rustix::fs::listxattr(self.path(), &mut buffer[..]),
+            false => rustix::fs::flistxattr(&self.descriptor, &mut buffer[..]),
+        };
+        let len = match listed {
+            // Without /proc a link has no path that leads to it.
+            Err(Errno::NOENT) if self.by_name => 0,
+            Err(error) if NO_XATTRS.contains(&error) => 0,
+            listed => listed?,
+        };
+        let names = buffer.get(..len).unwrap_or_default().to_vec();
+        let mut found = Xattrs::new();
+        for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            let key = OsStr::from_bytes(name);
+            let value = match self.by_name {
+                true => rustix::fs::getxattr(self.path(), key, &mut buffer[..]),
+                false => rustix::fs::fgetxattr(&self.descriptor, key, &mut buffer[..]),
+            };
+            match value {
+                Ok(len) => found.push((name.to_vec(), buffer.get(..len).unwrap_or_default().to_vec())),
+                // Listed, but gone or not for the caller.
+                Err(error) if error == Errno::NODATA || NO_XATTRS.contains(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Gives a copy what its original has, as far as the caller may. The owner comes first, since setting it clears
+    /// capabilities and set-id bits; bits that lend the owner's rights are set only where the owner is right.
+    ///
+    /// # Errors
+    /// The mode or the times can't be set.
+    pub fn dress(&self, wanted: Dress<'_>) -> io::Result<Lacks> {
+        let Dress { owner, xattrs, facts } = wanted;
+        let mut lacks = Lacks::default();
+        if let Some((uid, gid)) = owner {
+            let has = self.facts()?;
+            lacks.owner = (has.uid, has.gid) != (uid, gid) && self.set_owner(uid, gid).is_err();
+        }
+        for (name, value) in xattrs {
+            lacks.xattrs += u64::from(self.set_xattr(name, value).is_err());
+        }
+        if facts.kind != Kind::Symlink {
+            let lends = owner.is_some() && !lacks.owner;
+            self.set_mode(facts.mode & if lends { 0o7777 } else { 0o777 })?;
+        }
+        self.set_times(&Times { accessed: facts.accessed, modified: facts.modified })?;
+        Ok(lacks)
     }
 
     /// Name of the handle itself; it leads to the file, even if that is a link.

@@ -4,10 +4,11 @@
 //! facts are those of what was opened: whoever renames in the tree meanwhile changes which of his files are copied,
 //! and reaches no others.
 
+use crate::attributes::{Handle, Xattrs};
 use crate::descent::Descent;
 use crate::directory::Directory;
 use crate::facts::Facts;
-use crate::reach::{Opened, entry_of};
+use crate::reach::{Opened, entry_of, split};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,24 @@ pub struct Entry<'w> {
     pub facts: Facts,
     /// Directories above it in the tree.
     pub depth: usize,
+    /// Its directory; of the beginning the path leads there.
+    above: Option<&'w Directory>,
+}
+
+impl Entry<'_> {
+    /// The extended attributes of what was opened.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn xattrs(&self, opened: &Opened) -> io::Result<Xattrs> {
+        match (opened, self.above, split(self.path)) {
+            (Opened::File(file), ..) => Handle::of(file)?.xattrs(),
+            (Opened::Directory(directory), ..) => Handle::of(directory)?.xattrs(),
+            (_, Some(above), _) => above.handle(self.name)?.xattrs(),
+            (_, None, Some((above, name))) => Directory::open(above)?.handle(name)?.xattrs(),
+            (_, None, None) => Ok(Xattrs::new()),
+        }
+    }
 }
 
 /// Whatever takes the entries of a tree.
@@ -33,8 +52,11 @@ pub trait Visitor {
     /// Reason for an end before the end of the tree.
     type Failure;
 
-    /// The failure to look at or open an entry.
-    fn failed(&self, path: &Path, error: io::Error) -> Self::Failure;
+    /// Takes the failure to look at, open or list an entry, which is left out then, or all that is in it.
+    ///
+    /// # Errors
+    /// The walk ends.
+    fn failed(&mut self, path: &Path, error: io::Error) -> Result<(), Self::Failure>;
 
     /// Takes an entry; of a directory, all that is in it comes next.
     ///
@@ -81,9 +103,9 @@ pub fn walk<V: Visitor>(
     visitor: &mut V,
 ) -> Result<(), V::Failure> {
     let name = path.file_name().unwrap_or_default();
-    visitor.visit(&Entry { name, path, facts, depth: 0 }, &opened)?;
+    visitor.visit(&Entry { name, path, facts, depth: 0, above: None }, &opened)?;
     let Opened::Directory(base) = opened else { return Ok(()) };
-    let names = names(&base).map_err(|error| visitor.failed(path, error))?;
+    let names = listed(visitor, path, &base)?;
     let levels = vec![Level { path: path.to_owned(), facts, names }];
     let mut walk = Walk { visitor, way: Descent::new(base), levels };
     while let Some(level) = walk.levels.last_mut() {
@@ -98,18 +120,40 @@ pub fn walk<V: Visitor>(
     Ok(())
 }
 
+/// The names of a directory, the last first; none of one that can't be listed, if the walk goes on then.
+fn listed<V: Visitor>(
+    visitor: &mut V,
+    path: &Path,
+    directory: &Directory,
+) -> Result<Vec<OsString>, V::Failure> {
+    match names(directory) {
+        Ok(names) => Ok(names),
+        Err(error) => visitor.failed(path, error).map(|()| Vec::new()),
+    }
+}
+
 impl<V: Visitor> Walk<'_, V> {
     fn entry(&mut self, name: &OsStr, path: PathBuf) -> Result<(), V::Failure> {
         let depth = self.levels.len();
-        let opened = self.way.here().and_then(|here| entry_of(here, name));
-        let (facts, opened) = opened.map_err(|error| self.visitor.failed(&path, error))?;
-        if depth > DEPTH_MAX {
-            return Err(self.visitor.failed(&path, io::Error::other("lies too deep")));
-        }
-        self.visitor.visit(&Entry { name, path: &path, facts, depth }, &opened)?;
+        let opened = self.way.here().and_then(|here| {
+            let (facts, opened) = entry_of(here, name)?;
+            match opened {
+                Opened::Directory(_) if depth > DEPTH_MAX => Err(io::Error::other("lies too deep")),
+                opened => Ok((here, facts, opened)),
+            }
+        });
+        let (above, facts, opened) = match opened {
+            Ok(found) => found,
+            Err(error) => return self.visitor.failed(&path, error),
+        };
+        let entry = Entry { name, path: &path, facts, depth, above: Some(above) };
+        self.visitor.visit(&entry, &opened)?;
         let Opened::Directory(directory) = opened else { return Ok(()) };
-        let listed = names(&directory).and_then(|names| self.way.go(name, directory).map(|()| names));
-        let names = listed.map_err(|error| self.visitor.failed(&path, error))?;
+        let names = listed(self.visitor, &path, &directory)?;
+        if let Err(error) = self.way.go(name, directory) {
+            self.visitor.failed(&path, error)?;
+            return self.visitor.leave(&Entry { name, path: &path, facts, depth, above: None });
+        }
         self.levels.push(Level { path, facts, names });
         Ok(())
     }
@@ -118,7 +162,7 @@ impl<V: Visitor> Walk<'_, V> {
         self.way.leave();
         let Some(Level { path, facts, .. }) = self.levels.pop() else { return Ok(()) };
         let name = path.file_name().unwrap_or_default();
-        self.visitor.leave(&Entry { name, path: &path, facts, depth: self.levels.len() })
+        self.visitor.leave(&Entry { name, path: &path, facts, depth: self.levels.len(), above: None })
     }
 }
 

@@ -221,7 +221,7 @@ impl<'j, I: Input> Import<'j, I> {
         }
         let bulk = volume.bulk().of(self.job.who()).replacing(self.force);
         let replaced = match bulk.link(target, directory, name) {
-            Err(Error::Exists) => return Err(Halt::refused(&entry.path, "exists; --force replaces files")),
+            Err(Error::Exists) => return Err(Halt::refused(&entry.path, "exists; --force replaces it")),
             linked => linked.map_err(&failed)?,
         };
         if let Some(replaced) = replaced.filter(|replaced| replaced.links > 0) {

@@ -290,7 +290,7 @@ fn is_shared(error: &Error) -> bool {
 /// A failure to make a file, with the remedy.
 fn refused(path: &[u8], error: Error) -> Halt {
     match error {
-        Error::Exists => Halt::refused(path, "exists; --force replaces files"),
+        Error::Exists => Halt::refused(path, "exists; --force replaces it"),
         error => Halt::At { path: path.to_vec(), error },
     }
 }

@@ -18,6 +18,7 @@ mod name;
 pub mod put;
 pub mod remove;
 pub mod snapshot;
+pub mod take;
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};
@@ -113,6 +114,12 @@ impl Terms {
 pub trait Watcher: Sync {
     /// The time that changes get.
     fn now(&self) -> Timestamp;
+
+    /// The time that no file's is later than, where copies are to be the same each time. Times of access, which reading
+    /// changes, are those of the contents then.
+    fn latest(&self) -> Option<Timestamp> {
+        None
+    }
 
     /// A directory has got a name, or one of its names means another file. The work itself is one user of the
     /// directory.
@@ -395,7 +402,10 @@ impl<'j> Job<'j> {
             }
         }
         let now = self.watcher.now();
-        let (access, modify) = asked.times.unwrap_or((now, now));
+        let (access, modify) = match (asked.times, self.watcher.latest()) {
+            (Some((_, modify)), Some(latest)) => (modify.min(latest), modify.min(latest)),
+            (times, _) => times.unwrap_or((now, now)),
+        };
         given.attributes.times = Times { access, modify, change: now, create: Some(now) };
         Ok(given)
     }

@@ -1,14 +1,13 @@
 //! One file of the host into a directory.
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
 
-use ondisk::inode::Timestamp;
+use platfs_host::{Facts, Handle};
 use platfs_image::archive::Run;
 
 use super::copy::Target;
 use super::maker::{Contents, Maker, New, Place, What};
-use super::{Asked, Halt, Job};
+use super::{Halt, Job, take};
 
 /// Makes a regular file with the contents, permissions and times of an open file of the host.
 ///
@@ -21,18 +20,13 @@ pub fn put(job: &Job<'_>, file: &File, to: Target<'_>, force: bool) -> Result<()
         return Err(Halt::refused(to.path, "can only be made of a regular file"));
     }
     job.changeable(to.path, to.directory)?;
-    let time = |seconds, nanoseconds: i64| Timestamp {
-        seconds,
-        nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
-    };
-    let times = (time(facts.atime(), facts.atime_nsec()), time(facts.mtime(), facts.mtime_nsec()));
-    let permissions = u16::try_from(facts.mode() & 0o777).unwrap_or(0o644);
-    let asked = Asked { permissions, owner: None, times: Some(times) };
-    let size = facts.len();
-    let runs =
-        if size == 0 { Vec::new() } else { vec![Run { file_offset: 0, len: size, archive_offset: 0 }] };
+    let facts = Handle::of(file).and_then(|handle| handle.facts()).map_err(failed)?;
+    // The kernel gives it its owner afterwards, and with it the bits that lend the owner's rights.
+    let asked = take::asked(&Facts { mode: facts.mode & 0o777, ..facts }, None);
+    let size = facts.size;
+    let runs = take::runs_of(file, size).map_err(failed)?;
     let mut read = |run: &Run, skip: u64, room: &mut [u8]| {
-        file.read_exact_at(room, run.archive_offset.saturating_add(skip)).map_err(failed)
+        take::fill(file, run.archive_offset.saturating_add(skip), room).map_err(failed)
     };
     let mut contents = Contents { size, runs: &runs, read: &mut read };
     let mut maker = Maker::new(job, force);

@@ -10,11 +10,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use platfs_host::{
-    Descent, Directory, Entry, Facts, Handle, Opened, Place, Times, Visitor, inside, named, walk,
+    Descent, Directory, Dress, Entry, Facts, Handle, Opened, Place, Visitor, Xattrs, inside, named, walk,
 };
 use platfs_image::source::SourceOptions;
 
+use super::kept::{Links, Lost};
 use super::live;
+use super::put::{LeftOut, refused_alone};
 use crate::console::{Console, Failure};
 use crate::control::client::Found;
 use crate::control::protocol::{Verb, flag};
@@ -94,21 +96,44 @@ fn directory_at(mount: &Directory, path: &Path) -> io::Result<Directory> {
 fn one(console: &mut Console<'_>, source: &Path, place: Place, how: How) -> Result<(), Failure> {
     let failed = |error: io::Error| live::host(source.as_os_str(), error);
     let Place { directory, name, path } = place;
-    let mut copies = Copies { console, way: Descent::new(directory), name, path, how };
+    let links = Links::new(&directory).map_err(failed)?;
+    let mut copies = Copies {
+        console,
+        way: Descent::new(directory),
+        links,
+        lists: Vec::new(),
+        lost: Lost::default(),
+        left_out: LeftOut::default(),
+        name,
+        path,
+        how,
+    };
     if source == Path::new("-") {
         let spool = SourceOptions::new().spooled(progress::stdin(), "standard input");
         let spool = spool.map_err(|error| Failure::Failed(error.to_string()))?;
         let file = spool.file().ok_or_else(|| Failure::Failed("standard input: no file".into()))?;
         let name = copies.name.clone();
-        return copies.file(file, &name);
+        return copies.contents(file, &name).and_then(|()| copies.own(&name));
     }
-    walk(source, named(source).map_err(failed)?, &mut copies)
+    let found = named(source).map_err(failed)?;
+    if let Some(what) = refused_alone(&found).filter(|_| !how.recursive) {
+        return Err(live::host(source.as_os_str(), what));
+    }
+    walk(source, found, &mut copies)?;
+    let Copies { console, lost, left_out, .. } = copies;
+    lost.say(console, source);
+    left_out.into_result(source.as_os_str())
 }
 
 /// Makes copies of a tree of the host.
 struct Copies<'a, 'c> {
     console: &'a mut Console<'c>,
     way: Descent,
+    links: Links,
+    /// The extended attributes of the directories of the way.
+    lists: Vec<Xattrs>,
+    lost: Lost,
+    left_out: LeftOut,
     /// Name and path of the first one.
     name: OsString,
     path: PathBuf,
@@ -121,13 +146,13 @@ impl Copies<'_, '_> {
     }
 
     /// A file, by the server, which does it at once.
-    fn file(&mut self, file: &File, name: &OsStr) -> Result<(), Failure> {
+    fn contents(&mut self, file: &File, name: &OsStr) -> Result<(), Failure> {
         let flags = if self.how.force { flag::FORCE } else { 0 };
         let shown = if self.way.depth() == 0 { self.path.clone() } else { self.path.join(name) };
         let found = self.way.here().and_then(|here| Found::below(here, name, &shown));
         let found = found.map_err(|error| self.there(error))?;
         live::ask_with(self.console, (Verb::Put, flags), found, file)?;
-        self.own(name)
+        Ok(())
     }
 
     fn own(&mut self, name: &OsStr) -> Result<(), Failure> {
@@ -136,56 +161,96 @@ impl Copies<'_, '_> {
         owned.map_err(|error| self.there(error))
     }
 
-    /// A link, in place of what is no directory where that is asked for.
-    fn link(&mut self, target: &OsStr, name: &OsStr) -> Result<(), Failure> {
-        let force = self.how.force;
-        let made = self.way.here().and_then(|here| match here.symlink(target.as_bytes(), name) {
+    /// Makes what the kernel makes at once, in place of what is no directory where that is asked for.
+    fn make(&mut self, name: &OsStr, made: impl Fn(&Directory) -> io::Result<()>) -> io::Result<()> {
+        let (here, force) = (self.way.here()?, self.how.force);
+        match made(here) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && force => {
                 here.remove_file(name)?;
-                here.symlink(target.as_bytes(), name)
+                made(here)
             }
-            made => made,
-        });
-        made.map_err(|error| self.there(error))?;
-        self.own(name)
+            done => done,
+        }
     }
 
-    /// What a directory gets when it is full.
-    fn dress(&mut self, facts: &Facts) -> io::Result<()> {
-        let made = Handle::of(self.way.here()?)?;
-        if let Some((uid, gid)) = self.how.owner {
-            made.set_owner(uid, gid)?;
+    fn entry(&mut self, entry: &Entry<'_>, opened: &Opened, name: &OsStr) -> Result<(), Failure> {
+        let there = |path: &Path, error| live::host(path.as_os_str(), error);
+        let has_others = self.how.recursive && entry.facts.links > 1;
+        if let Some(first) = self.links.first(entry.facts.id).filter(|_| has_others) {
+            let linked =
+                first.and_then(|(above, known)| self.make(name, |here| above.link(&known, here, name)));
+            return linked.map_err(|error| there(&self.path, error));
         }
-        made.set_mode(facts.mode)?;
-        made.set_times(&Times { accessed: facts.accessed, modified: facts.modified })
+        match opened {
+            Opened::File(file) => self.contents(file, name)?,
+            Opened::Link(target) => {
+                let made = self.make(name, |here| here.symlink(target.as_bytes(), name));
+                made.map_err(|error| there(&self.path, error))?;
+            }
+            Opened::Directory(_) | Opened::Other => {
+                let (kind, device) = (entry.facts.kind, entry.facts.device);
+                match self.make(name, |here| here.make_node(name, kind, device)) {
+                    // A device is the administrator's to make.
+                    Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                        self.left_out.note(entry.path, &error.to_string());
+                        return Ok(());
+                    }
+                    made => made.map_err(|error| there(&self.path, error))?,
+                }
+            }
+        }
+        if has_others {
+            self.links.note(entry.facts.id, name);
+        }
+        if !self.how.recursive {
+            return self.own(name);
+        }
+        let xattrs = self.xattrs(entry, opened);
+        let handle = self.way.here().and_then(|here| here.handle(name));
+        self.dress(handle, &entry.facts, &xattrs)
+    }
+
+    fn xattrs(&mut self, entry: &Entry<'_>, opened: &Opened) -> Xattrs {
+        entry.xattrs(opened).unwrap_or_else(|error| {
+            self.left_out.note(entry.path, &format!("its attributes: {error}"));
+            Xattrs::new()
+        })
+    }
+
+    fn dress(&mut self, copy: io::Result<Handle>, facts: &Facts, xattrs: &Xattrs) -> Result<(), Failure> {
+        let owner = Some(self.how.owner.unwrap_or((facts.uid, facts.gid)));
+        let lacks = copy.and_then(|copy| copy.dress(Dress { owner, xattrs, facts }));
+        self.lost.add(lacks.map_err(|error| self.there(error))?);
+        Ok(())
     }
 }
 
 impl Visitor for Copies<'_, '_> {
     type Failure = Failure;
 
-    fn failed(&self, path: &Path, error: io::Error) -> Failure {
-        live::host(path.as_os_str(), error)
+    fn failed(&mut self, path: &Path, error: io::Error) -> Result<(), Failure> {
+        self.left_out.note(path, &error.to_string());
+        Ok(())
     }
 
     fn visit(&mut self, entry: &Entry<'_>, opened: &Opened) -> Result<(), Failure> {
         let name = if entry.depth == 0 { self.name.clone() } else { entry.name.to_owned() };
-        let refused = |what| Err(live::host(entry.path.as_os_str(), what));
-        match opened {
-            Opened::File(file) => self.file(file, &name),
-            Opened::Link(target) => self.link(target, &name),
-            Opened::Directory(_) if !self.how.recursive => refused("is a directory; --recursive copies it"),
-            Opened::Directory(_) => {
-                let made = self.way.make(&name);
-                made.map_err(|error| self.there(error))
-            }
-            Opened::Other => refused("is neither a file, a directory nor a symbolic link"),
+        if !matches!(opened, Opened::Directory(_)) {
+            return self.entry(entry, opened, &name);
         }
+        let xattrs = self.xattrs(entry, opened);
+        self.way.make(&name).map_err(|error| self.there(error))?;
+        self.links.enter(&name);
+        self.lists.push(xattrs);
+        Ok(())
     }
 
     fn leave(&mut self, entry: &Entry<'_>) -> Result<(), Failure> {
-        let dressed = self.dress(&entry.facts);
+        let xattrs = self.lists.pop().unwrap_or_default();
+        let made = self.way.here().and_then(Handle::of);
+        let dressed = self.dress(made, &entry.facts, &xattrs);
         self.way.leave();
-        dressed.map_err(|error| self.there(error))
+        self.links.leave();
+        dressed
     }
 }

@@ -25,6 +25,7 @@ mod into_mount;
 mod journal;
 mod json;
 mod keeping_going;
+mod kept;
 mod live;
 mod ln;
 mod ls;

@@ -9,11 +9,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use platfs_host::{
-    Descent, Directory, Entry, Facts, Handle, Kind, NewDirectory, Opened, Place, Privacy, Times, Visitor,
-    inside, walk,
+    Descent, Directory, Dress, Entry, Facts, Handle, Kind, NewDirectory, Opened, Place, Privacy, Visitor,
+    Xattrs, inside, walk,
 };
 
 use super::get::{outside, place};
+use super::kept::{Links, Lost};
 use super::live;
 use crate::console::{Console, Failure};
 use crate::door::output::Output;
@@ -58,7 +59,12 @@ pub(super) fn get(
                 .and_then(|above| NewDirectory::below(above, &place.name))
                 .map_err(there)?;
             let way = Descent::new(new.directory().try_clone().map_err(there)?);
-            walk(&shown, found, &mut Copies { console, way, target })?;
+            let links = Links::new(new.directory()).map_err(there)?;
+            let (lists, lost) = (Vec::new(), Lost::default());
+            let mut copies = Copies { console, way, target, links, lists, lost };
+            walk(&shown, found, &mut copies)?;
+            let Copies { console, lost, .. } = copies;
+            lost.say(console, &shown);
             new.finish().map_err(there)
         }
         Opened::Link(_) | Opened::Other => Err(outside(&shown, NO_COPY)),
@@ -81,10 +87,7 @@ fn file_to(from: &std::fs::File, facts: &Facts, (place, force): (&Place, bool)) 
 
 /// Gives a copy its permissions and times. Set-id and sticky bits have no meaning for another owner.
 fn dress(copy: &Handle, facts: &Facts) -> io::Result<()> {
-    if facts.kind != Kind::Symlink {
-        copy.set_mode(facts.mode & 0o777)?;
-    }
-    copy.set_times(&Times { accessed: facts.accessed, modified: facts.modified })
+    copy.dress(Dress { owner: None, xattrs: &Xattrs::new(), facts }).map(drop)
 }
 
 /// Makes copies below a new directory.
@@ -93,39 +96,64 @@ struct Copies<'a, 'c> {
     way: Descent,
     /// The name that the directory gets, for messages.
     target: &'a Path,
+    /// The extended attributes of the directories of the way.
+    lists: Vec<Xattrs>,
+    links: Links,
+    lost: Lost,
 }
 
 impl Copies<'_, '_> {
     fn make(&mut self, entry: &Entry<'_>, opened: &Opened) -> io::Result<()> {
         let (name, facts) = (entry.name, &entry.facts);
-        match opened {
+        let xattrs = entry.xattrs(opened)?;
+        if let Opened::Directory(_) = opened {
+            self.lists.push(xattrs);
             // The one that was named is there.
-            Opened::Directory(_) if entry.depth == 0 => Ok(()),
-            Opened::Directory(_) => self.way.make(name),
+            if entry.depth > 0 {
+                self.way.make(name)?;
+                self.links.enter(name);
+            }
+            return Ok(());
+        }
+        let here = self.way.here()?;
+        if let Some(first) = self.links.first(facts.id).filter(|_| facts.links > 1) {
+            let (above, known) = first?;
+            return above.link(known, here, name);
+        }
+        let copy = match opened {
             Opened::File(from) => {
-                let fresh = self.way.here()?.create(name, 0o600)?;
+                let fresh = here.create(name, 0o600)?;
                 platfs_host::copy(from, &fresh, facts.size)?;
-                dress(&Handle::of(&fresh)?, facts)
+                Handle::of(&fresh)?
             }
             Opened::Link(target) => {
-                let here = self.way.here()?;
                 here.symlink(target.as_bytes(), name)?;
-                dress(&here.handle(name)?, facts)
+                here.handle(name)?
             }
-            Opened::Other => {
-                let here = self.way.here()?;
+            Opened::Directory(_) | Opened::Other => {
                 here.make_node(name, facts.kind, facts.device)?;
-                dress(&here.handle(name)?, facts)
+                here.handle(name)?
             }
+        };
+        if facts.links > 1 {
+            self.links.note(facts.id, name);
         }
+        self.dress(&copy, facts, &xattrs)
+    }
+
+    /// Gives a copy all that its original has, as far as possible.
+    fn dress(&mut self, copy: &Handle, facts: &Facts, xattrs: &Xattrs) -> io::Result<()> {
+        let owner = Some((facts.uid, facts.gid));
+        self.lost.add(copy.dress(Dress { owner, xattrs, facts })?);
+        Ok(())
     }
 }
 
 impl Visitor for Copies<'_, '_> {
     type Failure = Failure;
 
-    fn failed(&self, path: &Path, error: io::Error) -> Failure {
-        outside(path, error)
+    fn failed(&mut self, path: &Path, error: io::Error) -> Result<(), Failure> {
+        Err(outside(path, error))
     }
 
     fn visit(&mut self, entry: &Entry<'_>, opened: &Opened) -> Result<(), Failure> {
@@ -142,8 +170,11 @@ impl Visitor for Copies<'_, '_> {
     }
 
     fn leave(&mut self, entry: &Entry<'_>) -> Result<(), Failure> {
-        let made = self.way.here().and_then(|here| dress(&Handle::of(here)?, &entry.facts));
+        let xattrs = self.lists.pop().unwrap_or_default();
+        let here = self.way.here().and_then(Handle::of);
+        let made = here.and_then(|here| self.dress(&here, &entry.facts, &xattrs));
         self.way.leave();
+        self.links.leave();
         made.map_err(|error| outside(self.target, error))
     }
 }

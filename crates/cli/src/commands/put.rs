@@ -1,7 +1,7 @@
 //! `plat put`: copies files into an image, each whole or not at all.
 //!
-//! A file is written without a name and gets it when it is whole; an existing one is replaced by a
-//! rename.
+//! Owns: which paths are meant, standard input, and what is said of a copy that ended early. Files and trees of the host
+//! are taken by [`crate::bulk::take`].
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
@@ -9,19 +9,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use clap::Args;
-use ondisk::inode::{FileType, Timestamp};
+use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::{Attributes, Error, Kind, NewInode, Replace, Times, Volume};
-use platfs_host::{Entry, Facts, Kind as HostKind, Opened, Visitor, walk};
+use platfs_host::{Facts, Kind as HostKind, Opened};
 
-use super::{into_mount, live};
+use super::into_mount;
+use super::live::{self, Alone};
+use crate::bulk::{Actor, Done, Job, Name, Terms, copy, take};
 use crate::console::{Console, Failure};
 use crate::owner::parse_owner;
 use crate::progress;
 use crate::reading::OpenImage;
 use crate::text::Shown;
 use crate::writing::{self, Place, Target};
-use platfs_image::clock;
 
 /// Arguments of `plat put`.
 #[derive(Args, Debug)]
@@ -32,17 +33,20 @@ pub struct Put {
     /// directory, or the name of a single file's copy.
     #[arg(required = true, num_args = 2.., value_name = "FILE... PATH")]
     paths: Vec<OsString>,
-    /// Directories, too, with all that is in them.
-    #[arg(short, long)]
+    /// Directories, too, with all that is in them. Owners, times, attributes, access control lists, capabilities, devices
+    /// and links between files are kept.
+    #[arg(short, long, visible_short_alias = 'a', visible_alias = "archive")]
     recursive: bool,
     /// Existing files are replaced; directories never are.
     #[arg(short, long)]
     force: bool,
-    /// The owner of the copies; where it is not given root, and in a mount who asks.
+    /// The owner of all copies. Without it those of `--recursive` keep theirs, others get root, or in a mount who asks.
     #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
     owner: Option<(u32, u32)>,
 }
 
+/// Files named at most of those that are left out.
+const LISTED: usize = 50;
 /// Bytes copied at once.
 const CHUNK: usize = 1 << 20;
 
@@ -70,39 +74,69 @@ impl Put {
     }
 
     fn one(&self, image: &OpenImage, source: &OsStr, to: &To<'_>) -> Result<(), Failure> {
-        let mut copies = Copies { put: self, image, to, way: Vec::new() };
         if source == "-" {
-            let attributes = self.attributes(0o644, image.volume.now(), image.volume.now());
-            return copies.file(Contents { source, data: &mut progress::stdin(), size: 0 }, attributes, to);
+            return self.stream(image, &mut progress::stdin(), to);
         }
-        let found = platfs_host::named(Path::new(source)).map_err(|error| host(source, error))?;
-        walk(Path::new(source), found, &mut copies)
+        let path = Path::new(source);
+        let found = platfs_host::named(path).map_err(|error| host(source, error))?;
+        if let Some(what) = refused_alone(&found).filter(|_| !self.recursive) {
+            return Err(host(source, what));
+        }
+        let name = &Name::of(to.path.as_bytes(), to.name).map_err(|halt| writing::halted(image, halt))?;
+        let (actor, watcher) = (Actor::root(), Alone);
+        let job = Job::new(&image.volume, &actor, &watcher, Terms::ALL);
+        let target = copy::Target { directory: to.directory, name, path: to.path.as_bytes() };
+        let options = take::Options { whole: self.recursive, force: self.force, owner: self.owner };
+        let mut left_out = LeftOut::default();
+        let note = &mut |path: &Path, why: &str| left_out.note(path, why);
+        let taken = take::take(&job, (path, found), target, options, note);
+        taken.map_err(|halt| ended(writing::halted(image, halt), &job.done()))?;
+        left_out.into_result(source)
     }
 
     fn how(&self) -> into_mount::How {
         into_mount::How { recursive: self.recursive, force: self.force, owner: self.owner }
     }
 
-    fn attributes(&self, permissions: u16, access: Timestamp, modify: Timestamp) -> Attributes {
-        let now = clock::now();
-        let times = Times { access, modify, change: now, create: Some(now) };
+    /// Standard input, whose length is not known before its end.
+    fn stream(&self, image: &OpenImage, data: &mut dyn Read, to: &To<'_>) -> Result<(), Failure> {
+        let (volume, To { directory, name, path }) = (&image.volume, *to);
+        let failed = |error: Error| match error {
+            Error::Exists if !self.force => {
+                let subject = format!("{}: {}", image.name, Shown(path.as_bytes()));
+                Failure::about(subject, "exists; --force replaces it")
+            }
+            error => image.failure(path.as_bytes(), &error),
+        };
+        match volume.lookup(directory, name) {
+            Ok(_) if !self.force => return Err(failed(Error::Exists)),
+            Ok(_) | Err(Error::NotFound) => {}
+            // A directory that can't be read takes no name: nothing is written for it.
+            Err(error) => return Err(failed(error)),
+        }
+        let now = volume.now();
+        let times = Times { access: now, modify: now, change: now, create: Some(now) };
         let (uid, gid) = self.owner.unwrap_or_default();
-        Attributes { permissions, uid, gid, times }
-    }
-
-    /// Removes what a copy replaces, if it may.
-    fn clear(&self, volume: &Volume, directory: InodeNumber, name: &[u8]) -> platfs::Result<()> {
-        if !self.force {
-            return Ok(());
+        let attributes = Attributes { permissions: 0o644, uid, gid, times };
+        let new = NewInode { kind: Kind::File, attributes, xattrs: &[] };
+        let (number, _pin) = volume.create_unnamed(directory, &new).map_err(failed)?;
+        let mut writer = volume.writer(number, 0).map_err(failed)?;
+        let mut buffer = vec![0; CHUNK];
+        let mut at = 0;
+        loop {
+            let count = fill(data, &mut buffer).map_err(|error| host(OsStr::new("-"), error))?;
+            let Some(piece) = buffer.get(..count).filter(|piece| !piece.is_empty()) else { break };
+            writer.write_all_at(at, piece).map_err(failed)?;
+            at += count as u64;
         }
-        match volume.unlink(directory, name) {
-            Err(Error::NotFound) => Ok(()),
-            done => done,
-        }
+        drop(writer);
+        volume.inode(number).set_times(Some(now), Some(now)).map_err(failed)?;
+        name_it(volume, number, directory, name, self.force).map_err(failed)
     }
 }
 
 /// Where a copy goes.
+#[derive(Clone, Copy)]
 struct To<'a> {
     directory: InodeNumber,
     name: &'a [u8],
@@ -110,135 +144,54 @@ struct To<'a> {
     path: &'a OsStr,
 }
 
-/// The contents of a copy.
-struct Contents<'a> {
-    /// What messages call it.
-    source: &'a OsStr,
-    data: &'a mut dyn Read,
-    /// Bytes, as far as is known.
-    size: u64,
-}
-
-/// Makes copies of a tree of the host.
-struct Copies<'a> {
-    put: &'a Put,
-    image: &'a OpenImage,
-    /// Where the first one goes.
-    to: &'a To<'a>,
-    /// Directories made and not left, with their paths.
-    way: Vec<(InodeNumber, Vec<u8>)>,
-}
-
-impl Copies<'_> {
-    /// Makes what is neither a file nor a directory.
-    fn special(&self, kind: Kind<'_>, attributes: Attributes, to: &To<'_>) -> Result<(), Failure> {
-        let (put, volume) = (self.put, &self.image.volume);
-        let new = NewInode { kind, attributes, xattrs: &[] };
-        let done = put
-            .clear(volume, to.directory, to.name)
-            .and_then(|()| volume.create(to.directory, to.name, &new));
-        done.map(|_| ()).map_err(|error| self.refused(to, &error))
-    }
-
-    fn refused(&self, to: &To<'_>, error: &Error) -> Failure {
-        let path = to.path.as_bytes();
-        if matches!(error, Error::Exists) && !self.put.force {
-            let subject = format!("{}: {}", self.image.name, Shown(path));
-            return Failure::about(subject, "exists; --force replaces it");
+/// Why what was opened is copied only with all that belongs to it.
+pub(super) fn refused_alone((facts, opened): &(Facts, Opened)) -> Option<&'static str> {
+    match opened {
+        Opened::Directory(_) => Some("is a directory; --recursive copies it"),
+        Opened::Other if facts.kind != HostKind::Fifo => {
+            Some("is neither a file, a directory nor a symbolic link; --recursive copies it")
         }
-        self.image.failure(path, error)
-    }
-
-    fn file(&self, contents: Contents<'_>, attributes: Attributes, to: &To<'_>) -> Result<(), Failure> {
-        let Contents { source, data, size } = contents;
-        let (volume, directory, name) = (&self.image.volume, to.directory, to.name);
-        let failed = |error: &Error| self.refused(to, error);
-        match volume.lookup(directory, name) {
-            Ok(_) if !self.put.force => return Err(failed(&Error::Exists)),
-            Ok(_) | Err(Error::NotFound) => {}
-            // A directory that can't be read takes no name: nothing is written for it.
-            Err(error) => return Err(failed(&error)),
-        }
-        let new = NewInode { kind: Kind::File, attributes, xattrs: &[] };
-        let (number, _pin) = volume.create_unnamed(directory, &new).map_err(|error| failed(&error))?;
-        let mut writer = volume.writer(number, size).map_err(|error| failed(&error))?;
-        let mut buffer = vec![0; CHUNK];
-        let mut at = 0;
-        loop {
-            let count = fill(data, &mut buffer).map_err(|error| host(source, error))?;
-            let Some(piece) = buffer.get(..count).filter(|piece| !piece.is_empty()) else { break };
-            writer.write_all_at(at, piece).map_err(|error| failed(&error))?;
-            at += count as u64;
-        }
-        drop(writer);
-        let times = attributes.times;
-        volume
-            .inode(number)
-            .set_times(Some(times.access), Some(times.modify))
-            .map_err(|error| failed(&error))?;
-        name_it(volume, number, directory, name, self.put.force).map_err(|error| failed(&error))
-    }
-
-    fn directory(&mut self, attributes: Attributes, to: &To<'_>) -> Result<(), Failure> {
-        let new = NewInode { kind: Kind::Directory, attributes, xattrs: &[] };
-        let made = self.image.volume.create(to.directory, to.name, &new);
-        let path = to.path.as_bytes();
-        let made = made.map_err(|error| self.image.failure(path, &error))?;
-        self.way.push((made, path.to_vec()));
-        Ok(())
-    }
-
-    fn take(&mut self, entry: &Entry<'_>, opened: &Opened, to: &To<'_>) -> Result<(), Failure> {
-        let source = entry.path.as_os_str();
-        let attributes = self.attributes(&entry.facts);
-        match opened {
-            Opened::File(file) => {
-                let mut data = file;
-                let contents = Contents { source, data: &mut data, size: entry.facts.size };
-                self.file(contents, attributes, to)
-            }
-            Opened::Directory(_) if !self.put.recursive => {
-                Err(host(source, "is a directory; --recursive copies it"))
-            }
-            Opened::Directory(_) => self.directory(attributes, to),
-            Opened::Link(target) => self.special(Kind::Symlink(target.as_bytes()), attributes, to),
-            Opened::Other if entry.facts.kind == HostKind::Fifo => self.special(Kind::Fifo, attributes, to),
-            Opened::Other => Err(host(source, "is neither a file, a directory nor a symbolic link")),
-        }
-    }
-
-    fn attributes(&self, facts: &Facts) -> Attributes {
-        let permissions = u16::try_from(facts.mode).unwrap_or(0o644);
-        self.put.attributes(permissions, timestamp(facts.accessed), timestamp(facts.modified))
+        _ => None,
     }
 }
 
-fn timestamp((seconds, nanoseconds): (i64, u32)) -> Timestamp {
-    Timestamp { seconds, nanoseconds }
+/// A failure in the middle, with how far the copies went.
+fn ended(failure: Failure, done: &Done) -> Failure {
+    match (failure, done.files + done.directories) {
+        (Failure::Failed(why), made) if made > 0 => Failure::Failed(format!(
+            "{why}; {} files and {} directories before it are copied, it and what follows in the order of names are not",
+            done.files, done.directories
+        )),
+        (failure, _) => failure,
+    }
 }
 
-impl Visitor for Copies<'_> {
-    type Failure = Failure;
+/// What of a source could not be copied: the first of it, and how much.
+#[derive(Default)]
+pub(super) struct LeftOut {
+    lines: String,
+    count: usize,
+}
 
-    fn failed(&self, path: &Path, error: io::Error) -> Failure {
-        host(path.as_os_str(), error)
+impl LeftOut {
+    pub(super) fn note(&mut self, path: &Path, why: &str) {
+        self.count += 1;
+        if self.count <= LISTED {
+            let path = Shown(path.as_os_str().as_bytes());
+            self.lines.push_str(&format!("\n  {path}: {why}"));
+        }
     }
 
-    fn visit(&mut self, entry: &Entry<'_>, opened: &Opened) -> Result<(), Failure> {
-        let Some((directory, above)) = self.way.last() else {
-            let to = self.to;
-            return self.take(entry, opened, to);
-        };
-        let (directory, name) = (*directory, entry.name.as_bytes());
-        let path = crate::reading::joined(above, name);
-        self.take(entry, opened, &To { directory, name, path: OsStr::from_bytes(&path) })
-    }
-
-    fn leave(&mut self, entry: &Entry<'_>) -> Result<(), Failure> {
-        let Some((made, path)) = self.way.pop() else { return Ok(()) };
-        let (access, modify) = (timestamp(entry.facts.accessed), timestamp(entry.facts.modified));
-        let done = self.image.volume.inode(made).set_times(Some(access), Some(modify));
-        done.map_err(|error| self.image.failure(&path, &error))
+    /// A failure that lists it, if there is anything.
+    pub(super) fn into_result(self, source: &OsStr) -> Result<(), Failure> {
+        let LeftOut { mut lines, count } = self;
+        if count == 0 {
+            return Ok(());
+        }
+        if count > LISTED {
+            lines.push_str(&format!("\n  and {} more", count - LISTED));
+        }
+        Err(host(source, format!("{count} left out, all else is copied:{lines}")))
     }
 }
 

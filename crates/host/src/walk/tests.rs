@@ -10,7 +10,7 @@ struct Notes(Vec<String>);
 impl Visitor for Notes {
     type Failure = String;
 
-    fn failed(&self, path: &Path, error: io::Error) -> String {
+    fn failed(&mut self, path: &Path, error: io::Error) -> Result<(), String> {
         format!("{}: {error}", path.display())
     }
 
