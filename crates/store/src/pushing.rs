@@ -17,6 +17,7 @@ use crate::keys::{Kind, id_of, key_of};
 use crate::known::returned;
 use crate::leases::Lease;
 use crate::marks;
+use crate::pieces::Pieces;
 use crate::store::Store;
 
 /// Requests side by side.
@@ -142,18 +143,15 @@ struct Job<'j> {
 impl Job<'_> {
     /// All chunks, each in the store when this returns.
     fn chunks(&self) -> Result<Vec<Found>> {
-        let next = AtomicU64::new(0);
+        let pieces = Pieces::new(self.image, CHUNK as u64);
         let failed = AtomicBool::new(false);
         let found: Mutex<Vec<Found>> = Mutex::default();
         let failure: Mutex<Option<Error>> = Mutex::default();
         let work = || {
             let mut buffer = vec![0; CHUNK];
             while !failed.load(Ordering::Relaxed) {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= self.size.div_ceil(CHUNK as u64) {
-                    return;
-                }
-                match self.one(number, &mut buffer) {
+                let Some(piece) = pieces.take() else { return };
+                match self.one(piece.start / CHUNK as u64, &mut buffer) {
                     Ok(None) => {}
                     Ok(Some(one)) => found.lock().unwrap_or_else(PoisonError::into_inner).push(one),
                     Err(error) => {

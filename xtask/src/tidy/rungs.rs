@@ -194,7 +194,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             extents fetching
             format
             together
-            error holder random
+            error holder pieces random
         ",
         knots: &[],
         long_lists: 1,
@@ -215,6 +215,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             stores stores_left_out
             signals
             progress
+            clock
             console marks memory nbd owner sandbox size text
             locks
         ",

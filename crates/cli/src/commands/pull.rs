@@ -1,6 +1,7 @@
 //! `plat pull`: a volume of a store into a file.
 
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::Args;
 use platfs::device::Device;
 use platfs_host::Privacy;
+use platfs_store::Pieces;
 
 use super::live;
 use crate::bulk::Done;
@@ -72,7 +74,7 @@ enum Side {
 
 /// Copies everything that is not zeros; bytes of that.
 fn copied(from: &Arc<dyn Device>, to: &Arc<dyn Device>) -> Result<u64, (Side, std::io::Error)> {
-    let (next, copied, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let (pieces, copied, stop) = (Pieces::new(&**from, STEP), AtomicU64::new(0), AtomicBool::new(false));
     let failure = Mutex::new(None);
     let fail = |side, error| {
         stop.store(true, Ordering::Relaxed);
@@ -80,11 +82,8 @@ fn copied(from: &Arc<dyn Device>, to: &Arc<dyn Device>) -> Result<u64, (Side, st
     };
     let work = || {
         while !stop.load(Ordering::Relaxed) {
-            let start = next.fetch_add(STEP, Ordering::Relaxed);
-            if start >= from.size() {
-                return;
-            }
-            let mut bytes = vec![0; usize::try_from(STEP.min(from.size() - start)).unwrap_or(0)];
+            let Some(Range { start, end }) = pieces.take() else { return };
+            let mut bytes = vec![0; usize::try_from(end - start).unwrap_or(0)];
             if let Err(error) = from.read_at(start, &mut bytes) {
                 return fail(Side::Store, error);
             }
@@ -95,7 +94,7 @@ fn copied(from: &Arc<dyn Device>, to: &Arc<dyn Device>) -> Result<u64, (Side, st
                 }
                 copied.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             }
-            let part = Some((start.saturating_add(STEP).min(from.size()), from.size()));
+            let part = Some((end, from.size()));
             progress::show(Step { bytes: copied.load(Ordering::Relaxed), part, ..Step::default() });
         }
     };
