@@ -3,6 +3,7 @@
 
 pub mod bulk;
 pub mod check;
+pub mod clock;
 pub mod commands;
 pub mod console;
 pub mod control;

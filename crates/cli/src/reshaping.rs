@@ -21,12 +21,12 @@ use platfs_reshape::draft::{Change, Limits};
 
 use crate::check::before::{self, When};
 use crate::check::{memory, stop, undo};
+use crate::clock;
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
 use crate::reading::{CHECK, INFO};
 use crate::text::Shown;
-use platfs_image::clock::now;
 
 pub use sized::{Ready, Sized};
 pub use sizes::Sizes;
@@ -35,7 +35,7 @@ pub use sizes::Sizes;
 #[must_use]
 pub fn limits() -> Limits {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    Limits { memory: memory::bound(), threads, now: now() }
+    Limits { memory: memory::bound(), threads, now: clock::now() }
 }
 
 /// The words of a refusal: what no volume could be changed to is wrong usage.
@@ -111,9 +111,10 @@ impl Held {
             return Ok(());
         }
         let failed = |what: &dyn std::fmt::Display| Failure::about(&self.name, what);
-        before::sound(When::ForAll, &self.device, &self.name, now()).map_err(|why| failed(&why))?;
+        before::sound(When::ForAll, &self.device, &self.name, platfs_image::clock::now())
+            .map_err(|why| failed(&why))?;
         let _busy = stop::busy();
-        let options = OpenOptions::new().write(true).now(now());
+        let options = OpenOptions::new().write(true).now(clock::now());
         let volume = Volume::open(Arc::clone(&self.device), &options);
         volume.and_then(Volume::close).map_err(|error| failed(&error))?;
         console.warn(format!("{}: its journal was replayed", self.name));

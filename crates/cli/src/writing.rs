@@ -13,12 +13,12 @@ use platfs::{Error, OpenOptions, Volume, Walk, WriteOrder};
 
 use crate::bulk::Halt;
 use crate::check::before::{self, When};
+use crate::clock;
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
 use crate::reading::{OpenImage, no_superblock};
 use crate::text::Shown;
-use platfs_image::clock;
 
 /// A directory of an image and a name in it.
 pub struct Place<'p> {
@@ -148,10 +148,12 @@ pub fn halted(image: &OpenImage, halt: Halt) -> Failure {
 
 fn open(target: &Target, in_order: bool) -> Result<OpenImage, Failure> {
     let shown = image::shown(target.name()).to_string();
+    clock::source_date_epoch()?;
     let device = door::open_write(target.name()).map_err(|error| Failure::about(&shown, error))?;
-    let now = clock::now();
     let when = When::of(target.check_first, target.no_check_first);
-    before::sound(when, &device, &shown, now).map_err(|why| Failure::about(&shown, why))?;
+    before::sound(when, &device, &shown, platfs_image::clock::now())
+        .map_err(|why| Failure::about(&shown, why))?;
+    let now = clock::now();
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);
     // A journal on another device can't be written; without it the image is marked until it is in order again.
     let raw = platfs::read_superblock(&*device).ok();

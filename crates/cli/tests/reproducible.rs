@@ -50,6 +50,61 @@ fn a_given_identity_and_date_are_honoured() {
     }
 }
 
+/// Each command that changes an image gives the same bytes each time, whatever the clock says.
+#[test]
+fn changes_at_a_stated_time_are_the_same_bytes() {
+    let scratch = Scratch::new("changes");
+    let tree = modest_tree(&scratch, &odd::Options { many: 40, ..odd::Options::modest() });
+    let archive = scratch.join("tree.tar");
+    odd::pack(&tree, &archive);
+    let [tree, archive] = [&tree, &archive].map(|path| path.to_str().unwrap());
+    let [one, two] = ["one", "two"].map(|name| scratch.join(name));
+    for image in [&one, &two] {
+        const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
+        let commands: Vec<Vec<&str>> = vec![
+            vec![
+                "mkfs",
+                "-q",
+                "-E",
+                "hash_seed=11111111-2222-3333-4444-555555555555",
+                "-U",
+                UUID,
+                "I",
+                "64M",
+            ],
+            vec!["put", "-r", "I", tree, "/"],
+            vec!["put", "I", archive, "/single"],
+            vec!["mkdir", "I", "/unpacked"],
+            vec!["import", "-q", "--to", "/unpacked", "I", archive],
+            vec!["mkdir", "I", "/x"],
+            vec!["cp", "-r", "I", "/tree", "/copy"],
+            vec!["ln", "I", "/single", "/other"],
+            vec!["mv", "I", "/other", "/x"],
+            vec!["chmod", "I", "700", "/x"],
+            vec!["chown", "I", "5:6", "/x"],
+            vec!["xattr", "I", "/x", "--set", "user.a=b"],
+            vec!["rm", "-r", "I", "/tree"],
+            vec!["tune", "-L", "name", "I"],
+            vec!["resize", "I", "80M"],
+            vec!["defrag", "-q", "I", "/"],
+        ];
+        for mut words in commands {
+            let image = image.to_str().unwrap();
+            words.iter_mut().filter(|word| **word == "I").for_each(|word| *word = image);
+            succeed(plat(&words).env("SOURCE_DATE_EPOCH", "1700000000"));
+        }
+        // Another second.
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+    }
+    assert_same_bytes(&one, &two);
+    if tool::have_tools("changes", &["dumpe2fs", "e2fsck"]) {
+        testkit::fsck::assert_clean(&one);
+        assert!(tool::dumpe2fs_field(&one, "Last write time").unwrap().ends_with("2023"));
+    }
+    let said = support::fail(plat(&["mkdir"]).arg(&one).arg("/y").env("SOURCE_DATE_EPOCH", "now"));
+    assert!(said.contains("SOURCE_DATE_EPOCH"), "{said}");
+}
+
 #[test]
 fn an_exported_image_builds_to_the_same_bytes() {
     let scratch = Scratch::new("again");

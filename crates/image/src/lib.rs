@@ -55,7 +55,7 @@ pub mod source;
 pub mod text;
 pub mod watch;
 
-pub use builder::{BuildError, Builder, Built, Size};
+pub use builder::{BuildError, Builder, Built, Free, Size};
 pub use export::{ExportError, Exporter, Packing};
 pub use source::{IdRange, Owner, Source, SourceError, SourceOptions};
 pub use watch::{Cancelled, Progress, Stage, Watch};

@@ -28,7 +28,7 @@ use crate::format::{self, Format, FormatArgs, UuidChoice};
 use crate::image::{self, Part};
 use crate::progress::{self, Step};
 use crate::reading::{no_superblock, open_device, warn_of_writer};
-use crate::size::{human, parse_size};
+use crate::size::{human, parse_free, parse_size};
 use disk::DiskArgs;
 use facts::Facts;
 use sources::source_failure;
@@ -43,7 +43,8 @@ pub struct Build {
     /// partition of a disk image (disk.img@part1).
     #[arg(required = true, value_name = "SOURCE... IMAGE")]
     paths: Vec<OsString>,
-    /// Size of the image: bytes (with K, M, G, T: 512M, 1.5G), `auto` (the contents and a tenth more), or `min`.
+    /// Size of the image: bytes (with K, M, G, T: 512M, 1.5G), `auto` (the contents and a tenth more), `auto+100M` or
+    /// `auto+20%` (the contents, and so much that `df` shows as available), or `min`.
     #[arg(long, default_value = "auto", value_parser = parse_image_size)]
     size: Size,
     /// Replace an image that exists, or write into a device or partition.
@@ -127,7 +128,10 @@ fn parse_image_size(text: &str) -> Result<Size, String> {
     match text {
         "auto" => Ok(Size::Auto),
         "min" => Ok(Size::Min),
-        _ => parse_size(text).map(Size::Bytes),
+        _ => match parse_free(text) {
+            Some(free) => free.map(Size::Free),
+            None => parse_size(text).map(Size::Bytes),
+        },
     }
 }
 
@@ -239,6 +243,17 @@ impl Build {
                 format!("it has {room} bytes, and --size asks for {given}; nothing was written"),
             ),
             error @ BuildError::DeviceTooSmall { .. } => Failure::about(shown, error),
+            BuildError::Volume(platfs::Error::Io { source, .. })
+            | BuildError::At { error: platfs::Error::Io { source, .. }, .. }
+                if source.kind() == std::io::ErrorKind::StorageFull =>
+            {
+                Failure::about(
+                    shown,
+                    format!(
+                        "{source}: the file system where it lies has no room for the image; nothing is left of it"
+                    ),
+                )
+            }
             error => failed(error),
         }
     }

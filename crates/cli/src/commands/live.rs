@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use super::json;
 use crate::bulk::defrag::report;
 use crate::bulk::{Done, Halt, Watcher};
+use crate::clock;
 use crate::console::{Console, Failure};
 use crate::control::client::{self, Found, Outcome};
 use crate::control::protocol::{Request, Verb};
@@ -32,7 +33,11 @@ pub(super) struct Alone;
 
 impl Watcher for Alone {
     fn now(&self) -> Timestamp {
-        platfs_image::clock::now()
+        clock::now()
+    }
+
+    fn latest(&self) -> Option<Timestamp> {
+        clock::epoch()
     }
 
     fn go_on(&self, done: &Done) -> Result<(), Halt> {

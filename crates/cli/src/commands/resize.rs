@@ -1,5 +1,6 @@
 //! `plat resize`: another size for a volume, of an image or of a mount.
 
+mod leaving;
 mod partition;
 
 use std::ffi::{OsStr, OsString};
@@ -7,6 +8,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use platfs::device::Device;
+use platfs_image::Free;
 use platfs_reshape::resize::Plan;
 use serde_json::{Map, Value, json};
 
@@ -16,7 +18,7 @@ use crate::control::protocol::{Verb, flag};
 use crate::image;
 use crate::reading::{no_superblock, open_device, warn_of_writer};
 use crate::reshaping::{self, Sized, Sizes};
-use crate::size::{human, parse_size};
+use crate::size::{human, parse_free, parse_size};
 
 /// Arguments of `plat resize`.
 #[derive(Args, Debug)]
@@ -28,9 +30,10 @@ pub struct Resize {
     /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`; or a directory of a mount by `plat
     /// mount`, whose volume becomes larger or smaller while it is in use.
     image: OsString,
-    /// The new size: a number of bytes, or with K, M, G or T. All that the file, partition or device has, if not given.
-    #[arg(value_name = "SIZE", value_parser = parse_size)]
-    size: Option<u64>,
+    /// The new size: a number of bytes, or with K, M, G or T; or `auto+100M` or `auto+20%` of an image: what is in it, and so
+    /// much that `df` shows as available. All that the file, partition or device has, if not given.
+    #[arg(value_name = "SIZE", value_parser = parse_wanted)]
+    size: Option<Wanted>,
     /// Make the volume as small as it can be.
     #[arg(long, short = 'M', conflicts_with = "size")]
     min: bool,
@@ -50,6 +53,20 @@ pub struct Resize {
     /// One JSON object.
     #[arg(long)]
     json: bool,
+}
+
+/// A size that is asked for.
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    Bytes(u64),
+    Free(Free),
+}
+
+fn parse_wanted(text: &str) -> Result<Wanted, String> {
+    match parse_free(text) {
+        Some(free) => free.map(Wanted::Free),
+        None => parse_size(text).map(Wanted::Bytes),
+    }
 }
 
 impl Resize {
@@ -131,7 +148,13 @@ impl Resize {
         let only_planned = self.dry_run || self.print_min;
         let mut flags = if only_planned { flag::DRY_RUN } else { 0 };
         flags |= if self.min || self.print_min { flag::LEAST } else { 0 };
-        let numbers = [self.size.unwrap_or(0)];
+        let numbers = match self.size {
+            Some(Wanted::Bytes(bytes)) => [bytes],
+            None => [0],
+            Some(Wanted::Free(_)) => {
+                return Err(Failure::Usage("what is to stay free is said of images, not of mounts".into()));
+            }
+        };
         let asked = live::Asked { verb: Verb::Resize, flags, numbers };
         let report = live::ask_for_report(asked, &self.image)?;
         if self.print_min {
@@ -161,10 +184,11 @@ impl Resize {
     fn plan(&self, name: &str, device: &Arc<dyn Device>, room: u64) -> Result<Plan, Failure> {
         platfs::read_superblock(&**device)
             .map_err(|error| Failure::about(name, no_superblock(&**device, name, &error)))?;
-        let planned = if self.min {
-            Plan::smallest(Arc::clone(device))
-        } else {
-            Plan::new(Arc::clone(device), self.size.unwrap_or(room))
+        let planned = match self.size {
+            _ if self.min => Plan::smallest(Arc::clone(device)),
+            Some(Wanted::Free(free)) => leaving::plan(device, free),
+            Some(Wanted::Bytes(bytes)) => Plan::new(Arc::clone(device), bytes),
+            None => Plan::new(Arc::clone(device), room),
         };
         planned.map_err(|error| reshaping::failed(name, &error))
     }

@@ -11,8 +11,9 @@ use platfs::ondisk::quota::QuotaKind;
 use platfs_reshape::tune::{Field, Request};
 
 use super::amount::{amount, bytes, number, scaled};
-use super::uuid::{self, UuidChoice, now};
+use super::uuid::{self, UuidChoice};
 use super::{ON_ERROR, one_of, usage};
+use crate::clock::seconds as now;
 use crate::console::Failure;
 
 /// What is to change. Lists are separated by commas.

@@ -11,14 +11,15 @@ use clap::Args;
 use platfs::mkfs::{FeatureEdit, FsType, JournalOptions, OnError, Options, Plan, Usage, parse_features};
 use platfs::ondisk::features::{Compat, FeatureBit};
 
+pub use crate::clock::{seconds as now, source_date_epoch};
 use crate::console::Failure;
 use amount::{amount, bytes, number};
 pub use changes::ChangeArgs;
-pub use uuid::{UuidChoice, now, source_date_epoch};
+pub use uuid::UuidChoice;
 
 /// What stands behind the options in the help of commands that make volumes.
 pub const ENVIRONMENT: &str = "Environment:\n  SOURCE_DATE_EPOCH  \
-     Seconds since 1970 that are taken for the time of making; with `plat build` no file's time is later";
+     Seconds since 1970 that are taken for the time of the change; no time of a file is later";
 
 /// What a volume shall look like. Lists are separated by commas.
 #[derive(Args, Debug, Default, PartialEq, Eq)]

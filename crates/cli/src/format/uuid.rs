@@ -3,7 +3,6 @@
 use platfs_image::builder::identity::version_4;
 
 use crate::console::Failure;
-use platfs_image::clock;
 
 /// Which UUID.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,24 +80,4 @@ fn version_1(time: u64, random: [u8; 16]) -> [u8; 16] {
     bytes[8] = bytes[8] & 0x3F | 0x80;
     bytes[10] |= 1;
     bytes
-}
-
-/// `SOURCE_DATE_EPOCH` in seconds since 1970, where it is set.
-///
-/// # Errors
-/// One that is no number: a usage error.
-pub fn source_date_epoch() -> Result<Option<u64>, Failure> {
-    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
-    let seconds = text.to_str().and_then(|text| text.parse().ok());
-    let usage = || Failure::Usage("SOURCE_DATE_EPOCH is not a number of seconds since 1970".into());
-    seconds.map(Some).ok_or_else(usage)
-}
-
-/// Seconds since 1970: `SOURCE_DATE_EPOCH`, or the clock.
-///
-/// # Errors
-/// As [`source_date_epoch`].
-pub fn now() -> Result<u64, Failure> {
-    let clock = || u64::try_from(clock::now().seconds).unwrap_or(0);
-    Ok(source_date_epoch()?.unwrap_or_else(clock))
 }

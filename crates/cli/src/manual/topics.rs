@@ -76,13 +76,14 @@ pub const TOPICS: &[Topic] = &[
         parts: &[
             Item(
                 "SOURCE_DATE_EPOCH",
-                "seconds since 1970 that `plat build` and `plat mkfs` take for the time of making; with `plat build` no \
-                 file's time is later",
+                "seconds since 1970 that commands which make or change an image take for the time of the change; no \
+                 time of a file that they bring is later, so that the same commands give the same bytes",
             ),
             Item("NO_COLOR", "if it is set and not empty, no output is coloured but by `--color always`"),
             Item(
                 "TMPDIR",
-                "where temporary files are made; they may become as large as the contents of a layer",
+                "where temporary files are made, as what is unpacked or comes as a stream; they may become as large as \
+                 the contents of a layer. `plat build` makes them beside the image if nothing is said",
             ),
             Text("Volumes of object stores:"),
             Item(

@@ -53,6 +53,9 @@ use std::sync::Arc;
 
 use platfs::device::{Device, Window};
 use platfs::mkfs::{FsType, Options as FormatOptions, Storage};
+use platfs::ondisk::features::Incompat;
+use platfs::ondisk::geometry::Geometry;
+use platfs::ondisk::superblock::RawSuperblock;
 
 use crate::disk::{Disk, Making, Seeds, Verity};
 use crate::output::{Output, Privacy, device_of};
@@ -79,8 +82,44 @@ pub enum Size {
     /// The contents and room to work with; on a device all of it.
     #[default]
     Auto,
+    /// The contents and room that users can fill; on a device that much of it.
+    Free(Free),
     /// The smallest volume that holds the contents.
     Min,
+}
+
+/// Room that users can fill, as `df` shows it: without what is reserved for root and for the kernel itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Free {
+    /// That many bytes at least.
+    Bytes(u64),
+    /// A part of the whole volume in percent, [`Free::PERCENT_MOST`] at most.
+    Percent(u8),
+}
+
+impl Free {
+    /// The largest part of a volume that can be asked for: its own structures and what is reserved take the rest.
+    pub const PERCENT_MOST: u8 = 80;
+
+    /// Blocks of a volume that have to be free for it, with those that users can't fill: `reserved` ones for root, and what
+    /// a mount keeps back for maps of extents, a fiftieth of the clusters and 4,096 at most.
+    #[must_use]
+    pub fn blocks(self, reserved: u64, extents: bool, geometry: &Geometry) -> u64 {
+        let room = match self {
+            Free::Bytes(bytes) => bytes.div_ceil(u64::from(geometry.block_size.bytes())),
+            Free::Percent(part) => {
+                geometry.blocks.saturating_mul(u64::from(part.min(Self::PERCENT_MOST))).div_ceil(100)
+            }
+        };
+        let kept = ((geometry.blocks >> geometry.cluster_log2) / 50).min(4096) << geometry.cluster_log2;
+        room.saturating_add(reserved).saturating_add(if extents { kept } else { 0 })
+    }
+
+    /// The same, as a superblock says it.
+    pub(crate) fn blocks_of(self, raw: &RawSuperblock, geometry: &Geometry) -> u64 {
+        let extents = raw.features().incompat.contains(Incompat::EXTENTS);
+        self.blocks(raw.reserved_blocks_count(), extents, geometry)
+    }
 }
 
 /// What was built.

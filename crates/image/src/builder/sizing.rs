@@ -12,7 +12,7 @@ use super::fill::Filler;
 use super::job::Job;
 use super::rehearsal;
 use super::size::{self, Shape};
-use super::{Size, TRIES};
+use super::{Free, Size, TRIES};
 use crate::watch::Meter;
 
 /// Room that an image of automatic size leaves: a tenth of the contents, and this much.
@@ -32,6 +32,7 @@ impl Job<'_> {
         match self.size {
             Size::Bytes(bytes) => Ok(bytes),
             Size::Auto => self.automatic_size(),
+            Size::Free(free) => self.size_leaving(free),
             Size::Min => self.smallest_size(self.automatic_size()?, meter),
         }
     }
@@ -40,8 +41,13 @@ impl Job<'_> {
     pub(super) fn size_on_device(&self, room: u64, meter: &mut Meter) -> Result<u64, BuildError> {
         let given = match self.size {
             Size::Auto => room,
-            Size::Bytes(given) if given > room => return Err(BuildError::NoRoom { given, room }),
-            Size::Bytes(given) => given,
+            Size::Bytes(_) | Size::Free(_) => {
+                let given = self.planned_size(meter)?;
+                if given > room {
+                    return Err(BuildError::NoRoom { given, room });
+                }
+                given
+            }
             Size::Min => {
                 let least = self.smallest_that_fits(meter)?;
                 if least <= room {
@@ -156,19 +162,39 @@ impl Job<'_> {
     }
 
     fn automatic_size(&self) -> Result<u64, BuildError> {
+        self.size_with(|plan, data, names| {
+            let contents = data + names + self.align_blocks(plan);
+            contents + contents / 10 + (HEAD_ROOM >> plan.geometry().block_size.log2())
+        })
+    }
+
+    /// The size with which that much stays free. Only what directories take is estimated, so that a part of that is all
+    /// that is added.
+    fn size_leaving(&self, free: Free) -> Result<u64, BuildError> {
+        self.size_with(|plan, data, names| {
+            let contents = data + names + names / 2 + self.align_blocks(plan);
+            contents.saturating_add(free.blocks_of(plan.superblock(), plan.geometry()))
+        })
+    }
+
+    /// The size at which as many blocks are free before anything is in it as `wanted` says of a plan, the blocks of data
+    /// and those of names; a whole number of steps.
+    fn size_with(&self, wanted: impl Fn(&Plan, u64, u64) -> u64) -> Result<u64, BuildError> {
         let wanted = |plan: &Plan, bytes: u64| {
             let shape = Shape::of(plan);
-            let clusters =
-                size::data_clusters(self.catalogue, &shape) + size::name_clusters(self.catalogue, &shape);
-            let contents = clusters << plan.geometry().cluster_log2;
-            let room = HEAD_ROOM >> plan.geometry().block_size.log2();
-            let contents = contents + self.align_blocks(plan);
-            contents + contents / 10 + room + (bytes % AUTO_STEP).min(1)
+            let blocks = |clusters: u64| clusters << plan.geometry().cluster_log2;
+            let data = blocks(size::data_clusters(self.catalogue, &shape));
+            let names = blocks(size::name_clusters(self.catalogue, &shape));
+            wanted(plan, data, names).saturating_add((bytes % AUTO_STEP).min(1))
         };
         let start = self.catalogue.summary().data_bytes.max(SMALLEST).next_multiple_of(AUTO_STEP);
         self.check_align(&self.plan(self.smallest_accepted(start)?)?)?;
-        let bytes = self.size_with_free(start, wanted)?;
-        Ok(bytes.next_multiple_of(AUTO_STEP))
+        let mut bytes = self.size_with_free(start, wanted)?;
+        // What a whole step adds may begin a group, whose structures take more than that.
+        while !bytes.is_multiple_of(AUTO_STEP) {
+            bytes = self.size_with_free(bytes.next_multiple_of(AUTO_STEP), wanted)?;
+        }
+        Ok(bytes)
     }
 
     /// The smallest size: names, and files that may end up inside their inodes, are measured on a volume in

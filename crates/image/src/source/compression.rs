@@ -272,7 +272,12 @@ impl Spool {
     }
 
     pub(super) fn failed(&self, error: io::Error) -> SourceError {
-        SourceError::host("write a spool in", &self.place, error)
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                SourceError::Spool { place: self.place.clone(), error }
+            }
+            _ => SourceError::host("write a spool in", &self.place, error),
+        }
     }
 
     /// Gives the spool its length, which a hole at its end has not yet done.

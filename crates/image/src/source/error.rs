@@ -23,6 +23,14 @@ pub enum SourceError {
         /// The system's answer.
         error: io::Error,
     },
+    /// What is packed or a stream is kept in a file for a while, for which there is no room.
+    #[error("{}: no room for what is unpacked, or comes as a stream ({error}); TMPDIR names another directory", place.display())]
+    Spool {
+        /// The directory of that file.
+        place: PathBuf,
+        /// The system's answer.
+        error: io::Error,
+    },
     /// A stream that is no archive; it may have no end.
     #[error("{stream}: is no tar archive: it does not begin with the header of an entry")]
     NoArchive {

@@ -50,9 +50,10 @@ impl Build {
         if let Some(count) = self.jobs {
             options = options.threads(count);
         }
-        // Beside a block device there is only memory.
+        // Where the user says, or else beside the image; beside a block device there is only memory.
+        let has_place = std::env::var_os("TMPDIR").is_some_and(|place| !place.is_empty());
         let is_block = std::fs::metadata(&spec.path).is_ok_and(|found| found.file_type().is_block_device());
-        if !is_block {
+        if !is_block && !has_place {
             let beside =
                 spec.path.parent().filter(|parent| !parent.as_os_str().is_empty() && parent.is_dir());
             options = options.spool(beside.unwrap_or(Path::new(".")));

@@ -19,9 +19,9 @@ use platfs_reshape::resize;
 
 use super::contents::Contents;
 use super::scan::Scan;
-use crate::builder::Size;
 use crate::builder::error::BuildError;
 use crate::builder::size::{Shape, file_clusters};
+use crate::builder::{Free, Size};
 use crate::output::{Output, device_of};
 
 /// The part of the volume that stays free.
@@ -64,9 +64,26 @@ impl Room<'_, '_> {
             }
             Size::Bytes(stated) => stated,
             Size::Auto => self.automatic(bytes)?,
+            Size::Free(free) => self.leaving(free, bytes)?,
             Size::Min => return Err(BuildError::Like("a smallest image is laid out from the start".into())),
         };
         if wanted <= bytes { Ok(0) } else { self.grow(output, path, (bytes, wanted)) }
+    }
+
+    /// Bytes with which that much stays free for users.
+    fn leaving(&self, free: Free, bytes: u64) -> Result<u64, BuildError> {
+        let geometry = &self.was.format().geometry;
+        let raw = self.was.superblock();
+        let (taken, given) = self.clusters()?;
+        let blocks = |clusters: u64| clusters << geometry.cluster_log2;
+        let wanted = free.blocks_of(&raw, geometry).saturating_add(blocks(taken));
+        let short_of = wanted.saturating_sub(raw.free_blocks_count().saturating_add(blocks(given)));
+        // New space brings tables, and a larger share that is reserved.
+        let more = short_of.saturating_add(short_of / 4).saturating_mul(match free {
+            Free::Bytes(_) => 1,
+            Free::Percent(part) => 100 / (100 - u64::from(part.min(Free::PERCENT_MOST))) + 1,
+        });
+        Ok(bytes.saturating_add(more << geometry.block_size.log2()).next_multiple_of(STEP))
     }
 
     /// Bytes with which enough stays free.
