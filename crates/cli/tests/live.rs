@@ -296,14 +296,14 @@ fn trees_come_and_go_with_all_that_belongs_to_them() {
     }
     let scratch = Scratch::new(test);
     let tree = support::modest_tree(&scratch, &odd::Options::modest());
-    let sparse = File::create(tree.join("sparse")).unwrap();
+    let sparse = File::create(tree.join("one sparse")).unwrap();
     sparse.write_all_at(b"end", 500 << 20).unwrap();
     let expected = Snapshot::of(&tree).unwrap();
     let rules = Rules::default();
     let image = volume(&scratch, "-t ext4 -b 4096 -I 1024", "256M");
     let host = tree.to_str().unwrap().to_owned();
     succeed(plat(&["put", "-r"]).arg(&image).args([&host, "/tree"]));
-    succeed(plat(&["put"]).arg(&image).args([&tree.join("sparse").to_str().unwrap(), "/sparse"]));
+    succeed(plat(&["put"]).arg(&image).args([tree.join("one sparse").to_str().unwrap(), "/sparse"]));
     assert_clean(&image);
     {
         let kernel = mount::Mounted::kernel(&image, "loop,ro").unwrap();
@@ -336,9 +336,9 @@ fn a_tree_that_can_not_be_read_whole_is_put_as_far_as_it_goes() {
     fs::write(tree.join("d0/a"), "secret").unwrap();
     fs::create_dir(tree.join("closed")).unwrap();
     for path in ["d0/a", "closed"] {
-        fs::set_permissions(tree.join(path), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(tree.join(path), fs::Permissions::from_mode(0o0)).unwrap();
     }
-    fs::set_permissions(&scratch.join(""), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(scratch.join(""), fs::Permissions::from_mode(0o777)).unwrap();
     let image = volume(&scratch, "-t ext4 -b 4096", "64M");
     fs::set_permissions(&image, fs::Permissions::from_mode(0o666)).unwrap();
     let mut command = Command::new("setpriv");
@@ -349,6 +349,7 @@ fn a_tree_that_can_not_be_read_whole_is_put_as_far_as_it_goes() {
     assert_clean(&image);
     let kernel = mount::Mounted::kernel(&image, "loop,ro").unwrap();
     fs::remove_file(tree.join("d0/a")).unwrap();
+    fs::remove_dir(tree.join("closed")).unwrap();
     assert_same(
         &Snapshot::of(&tree).unwrap(),
         &Snapshot::of(&kernel.path().join("tree")).unwrap(),

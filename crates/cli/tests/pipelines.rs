@@ -133,13 +133,14 @@ fn a_bootstrapped_system_comes_through_a_pipe() {
     assert!((all / 5..all / 4 + (8 << 20)).contains(&bytes), "{bytes} of {all}");
     // The same of volumes that are there, smaller and larger.
     for (size, least, most) in
-        [("auto+30M", 30 << 20, 40 << 20), ("auto+300M", 300 << 20, 310 << 20), ("auto+50%", 0, 1 << 40)]
+        [("auto+30M", 30 << 20, 62 << 20), ("auto+300M", 300 << 20, 332 << 20), ("auto+50%", 0, 1 << 40)]
     {
         system.sh(&format!("$PLAT resize a.img {size} >/dev/null"));
         system.is_in("a.img", 0);
         let (bytes, all) = available("a.img");
         assert!((least..most).contains(&bytes), "{size}: {bytes}");
-        assert!(size != "auto+50%" || (all / 2..all / 2 + all / 8).contains(&bytes), "{bytes} of {all}");
+        // A last group has to be worth its tables.
+        assert!(size != "auto+50%" || (bytes >= all / 2 && all < 300 << 20), "{bytes} of {all}");
     }
 }
 

@@ -129,6 +129,40 @@ mod tests {
     use crate::pushing::{Push, push};
 
     #[test]
+    fn what_is_not_stored_is_known_to_be_nothing() {
+        let device = MemoryDevice::new(5 << 30);
+        for at in [3 << 20, (4 << 30) - 1] {
+            device.write_at(at, &[1]).unwrap();
+        }
+        let store = Arc::new(Store::new(Arc::new(Memory::new()) as _, Patience::default(), None));
+        let pushed = push(&store, &device, "one", &Push::default()).unwrap();
+        assert_eq!(pushed.chunks, 2);
+        let volume = Stored::open(&store, "one").unwrap();
+        let (mut at, mut data) = (0, Vec::new());
+        while at < volume.size() {
+            let start = volume.data_from(at);
+            assert!(start >= at && volume.hole_from(at) > at || start > at);
+            if start == at {
+                let end = volume.hole_from(at);
+                data.push(at..end);
+                at = end;
+            } else {
+                at = start;
+            }
+        }
+        let chunk = 512 << 10;
+        let last = (4_u64 << 30) - chunk;
+        assert_eq!(data, [3 << 20..(3 << 20) + chunk, last..4 << 30]);
+        let pieces = crate::Pieces::new(&volume, chunk);
+        let with_data = std::iter::from_fn(|| pieces.take()).filter(|piece| {
+            let mut bytes = vec![0; usize::try_from(chunk).unwrap()];
+            volume.read_at(piece.start, &mut bytes).unwrap();
+            bytes.iter().any(|byte| *byte != 0)
+        });
+        assert_eq!(with_data.collect::<Vec<_>>(), data);
+    }
+
+    #[test]
     fn what_the_cache_has_is_not_fetched_ahead() {
         let (directory, objects) = (tempfile::tempdir().unwrap(), Arc::new(Memory::new()));
         let device = MemoryDevice::new(8 << 20);

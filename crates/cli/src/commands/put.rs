@@ -4,6 +4,7 @@
 //! are taken by [`crate::bulk::take`].
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -178,7 +179,8 @@ impl LeftOut {
         self.count += 1;
         if self.count <= LISTED {
             let path = Shown(path.as_os_str().as_bytes());
-            self.lines.push_str(&format!("\n  {path}: {why}"));
+            // To a text nothing fails to be written.
+            let _ = write!(self.lines, "\n  {path}: {why}");
         }
     }
 
@@ -189,7 +191,7 @@ impl LeftOut {
             return Ok(());
         }
         if count > LISTED {
-            lines.push_str(&format!("\n  and {} more", count - LISTED));
+            let _ = write!(lines, "\n  and {} more", count - LISTED);
         }
         Err(host(source, format!("{count} left out, all else is copied:{lines}")))
     }

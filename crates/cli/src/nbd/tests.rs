@@ -1,6 +1,9 @@
 use std::io::{Read, Write};
 
-use platfs::device::{FileDevice, MemoryDevice};
+use ondisk::units::Group;
+use platfs::device::{FileDevice, MemoryDevice, Window};
+use platfs::mkfs::{FsType, Options as MkfsOptions, Plan as MkfsPlan, Storage};
+use platfs::{OpenOptions, Volume};
 
 use super::*;
 
@@ -62,7 +65,7 @@ impl Talk {
         self.option(8, 0, b"");
         assert_eq!(self.reply().0, 1);
         let query = context(&[b"base:allocation"]);
-        self.option(10, query.len() as u32, &query);
+        self.option(10, u32::try_from(query.len()).unwrap(), &query);
         assert_eq!(self.reply(), (4, [&[0, 0, 0, 1][..], b"base:allocation"].concat()));
         assert_eq!(self.reply().0, 1);
         self.go()
@@ -109,9 +112,9 @@ impl Talk {
 
 /// A name of an export, and queries.
 fn context(queries: &[&[u8]]) -> Vec<u8> {
-    let text = |bytes: &[u8]| [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat();
+    let text = |bytes: &[u8]| [&u32::try_from(bytes.len()).unwrap().to_be_bytes()[..], bytes].concat();
     let texts = queries.iter().flat_map(|query| text(query));
-    [text(b"any"), (queries.len() as u32).to_be_bytes().to_vec(), texts.collect()].concat()
+    [text(b"any"), u32::try_from(queries.len()).unwrap().to_be_bytes().to_vec(), texts.collect()].concat()
 }
 
 /// A sparse file: 64 KiB of sevens at 1 MiB of 4.
@@ -298,6 +301,20 @@ fn clients_learn_what_holds_nothing() {
 }
 
 #[test]
+fn a_part_of_a_device_has_the_holes_of_that_part() {
+    let (file, device) = file();
+    let window =
+        || Arc::new(Window::new(Arc::clone(&device) as Arc<dyn Device>, 512 << 10, 1 << 20).unwrap());
+    let mut talk = Talk::of(Export::new(window(), true)).structured();
+    let half = 512 << 10;
+    let all = (0, 1 << 20);
+    assert_eq!(talk.status(0, all), [(half, 3), (64 << 10, 0), (half - (64 << 10), 3)]);
+    assert_eq!(talk.ask(6, 16, (u64::from(half), 64 << 10), b""), 0);
+    assert_eq!(talk.status(0, all), [(1 << 20, 3)]);
+    assert_eq!(file.as_file().metadata().unwrap().len(), 4 << 20);
+}
+
+#[test]
 fn a_read_that_fails_ends_its_answer_and_not_the_connection() {
     struct Torn(MemoryDevice);
 
@@ -329,7 +346,7 @@ fn contexts_are_agreed_on_as_the_protocol_has_them() {
     const INVALID: u32 = (1 << 31) + 3;
     let mut talk = Talk::new(&device(), false);
     let mut ask = |option: u32, data: &[u8]| {
-        talk.option(option, data.len() as u32, data);
+        talk.option(option, u32::try_from(data.len()).unwrap(), data);
         let mut replies = Vec::new();
         loop {
             let (kind, data) = talk.reply();
@@ -385,12 +402,13 @@ fn zeros_take_room_only_where_that_is_wanted() {
 fn free_blocks_are_told_by_the_bitmaps_of_the_volume() {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 << 20));
     (0..64).for_each(|at| device.write_at(at << 20, &[9; 1 << 20]).unwrap());
-    let spec = platfs::MkfsSpec { blocks: 16_384, ..platfs::MkfsSpec::default() };
-    platfs::mkfs(Arc::clone(&device), &spec).unwrap();
+    let mut options = MkfsOptions::new(FsType::Ext4);
+    (options.block_size, options.storage) = (Some(4096), Storage::Unknown);
+    MkfsPlan::new(&options, 64 << 20).unwrap().write(&*device).unwrap();
     let unused = || Unused::of(&device).unwrap();
     let volume = Volume::open(Arc::clone(&device), &OpenOptions::new()).unwrap();
     let bitmap = volume.block_bitmap(Group(0)).unwrap();
-    let is_free = |block: u64| bitmap[block as usize / 8] >> (block % 8) & 1 == 0;
+    let is_free = |block: u64| bitmap[usize::try_from(block / 8).unwrap()] >> (block % 8) & 1 == 0;
 
     let mut export = Export::new(Arc::clone(&device), false);
     export.unused = Some(Arc::new(unused()));

@@ -11,7 +11,7 @@ impl Visitor for Notes {
     type Failure = String;
 
     fn failed(&mut self, path: &Path, error: io::Error) -> Result<(), String> {
-        format!("{}: {error}", path.display())
+        Err(format!("{}: {error}", path.display()))
     }
 
     fn visit(&mut self, entry: &Entry<'_>, opened: &Opened) -> Result<(), String> {
