@@ -24,6 +24,8 @@ use crate::plant::{Image, base, bases};
 
 /// Longest that a check of one image may take: a hang, not slowness.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Longer than any file of a base.
+const LONGEST: u64 = 1 << 30;
 
 /// What there is to report of an image.
 pub enum Finding {
@@ -258,6 +260,10 @@ pub(super) fn contents_of(volume: &Volume, inode: InodeNumber) -> platfs::Result
     if facts.file_type == platfs::ondisk::inode::FileType::Symlink {
         volume.read_link(inode)?.hash(&mut hasher);
     } else {
+        // A damaged size may claim terabytes, mostly holes. Such a file equals no file of a base, whatever is in it.
+        if facts.size > LONGEST {
+            return Err(platfs::Error::io("reading", std::io::ErrorKind::FileTooLarge.into()));
+        }
         let mut bytes = Vec::new();
         std::io::Read::read_to_end(&mut volume.open_file(inode)?, &mut bytes)
             .map_err(|error| platfs::Error::io("reading", error))?;
