@@ -180,10 +180,13 @@ fn limits_hold_for_every_call_that_takes_space() {
     shell(USER, "rm -f space holes; fallocate -l 4M full; sync -f .", root).unwrap();
     exceeded(shell(USER, "fallocate -l 20M full", root));
     exceeded(shell(USER, &format!("python3 -c \"{copy}\""), root));
-    shell(USER, "rm -f copy full; touch named; sync -f .; fallocate -l 8380416 full", root).unwrap();
+    shell(USER, "rm -f copy full; mkdir d; sync -f .; fallocate -l 8380416 full", root).unwrap();
     let said = "for i in 1 2 3 4 5 6 7 8; do touch n$i; setfattr -n user.a$i -v \"$(head -c 3000 /dev/zero | tr '\\0' $i)\" n$i; done";
     exceeded(shell(USER, said, root));
     assert!(number(&record(root, &["--user", &USER.to_string()]), "bytes") <= 8 << 20);
+    // A directory grows by names that cost no inode.
+    let names = "for i in $(seq 200); do ln n1 \"d/$i$(printf %0200d $i)\"; done";
+    exceeded(shell(USER, names, root));
     // Root is not bound.
     shell(0, "fallocate -l 20M root; chown nobody root; fallocate -l 30M root", root).unwrap();
     end(&image, mounted);

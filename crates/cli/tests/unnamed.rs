@@ -73,7 +73,7 @@ fn times_of_a_file_that_lost_its_name_are_answered_and_not_stored() {
 fn a_file_with_another_name_keeps_its_times() {
     let tree = tree();
     let made = file(&tree, b"file");
-    tree.link(made.node, ROOT, b"other").unwrap();
+    tree.link(ROOT_USER, made.node, ROOT, b"other").unwrap();
     tree.unlink(ROOT, b"file").unwrap();
     tree.change(ROOT_USER, made.node, &times(2000)).unwrap();
     assert_eq!(tree.attributes(made.node).unwrap().change.seconds, 2000);

@@ -139,7 +139,9 @@ impl Dispatcher {
             Request::Create { name, new } => {
                 self.entry(node, buffer, service.create(header.caller, node, name, &new))
             }
-            Request::Link { node: of, name } => self.entry(node, buffer, service.link(of, node, name)),
+            Request::Link { node: of, name } => {
+                self.entry(node, buffer, service.link(header.caller, of, node, name))
+            }
             Request::CreateUnnamed { new } => {
                 self.opened(node, buffer, service.create_unnamed(header.caller, node, &new))
             }

@@ -429,7 +429,7 @@ pub trait Service: Send + Sync {
     fn create_unnamed(&self, caller: Caller, parent: u64, new: &NewNode<'_>) -> Result<Entry>;
 
     /// Gives a node another name.
-    fn link(&self, node: u64, parent: u64, name: &[u8]) -> Result<Entry>;
+    fn link(&self, caller: Caller, node: u64, parent: u64, name: &[u8]) -> Result<Entry>;
 
     /// Takes a name that is no directory's.
     fn unlink(&self, parent: u64, name: &[u8]) -> Result<()>;

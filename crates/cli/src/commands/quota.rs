@@ -54,7 +54,7 @@ pub struct Quota {
     /// Inodes that may not be exceeded; 0 for no limit.
     #[arg(long, value_name = "COUNT", value_parser = parse_size, help_heading = "Limits")]
     inode_hard: Option<u64>,
-    /// How long soft limits of space may be exceeded: `7d`, `12h`, `30m`, or seconds. With a user, group or project: from now on.
+    /// How long soft limits of space may be exceeded: `2w`, `7d`, `12h`, `30m`, or seconds. With a user, group or project: from now on.
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "Limits")]
     grace: Option<u32>,
     /// The same for inodes.
@@ -94,7 +94,7 @@ fn parse_kind(text: &str) -> Result<QuotaKind, String> {
     found.ok_or_else(|| "not user, group or project".to_owned())
 }
 
-/// Seconds, or a number of minutes, hours or days.
+/// Seconds, or a number of minutes, hours, days or weeks.
 fn parse_time(text: &str) -> Result<u32, String> {
     let (number, unit) = match text.char_indices().last() {
         Some((at, unit)) if unit.is_ascii_alphabetic() => (text.get(..at).unwrap_or_default(), unit),
@@ -105,10 +105,13 @@ fn parse_time(text: &str) -> Result<u32, String> {
         'm' => 60,
         'h' => 60 * 60,
         'd' => 24 * 60 * 60,
+        'w' => 7 * 24 * 60 * 60,
         _ => 0,
     };
     let seconds = number.parse::<u32>().ok().and_then(|number| number.checked_mul(each));
-    seconds.filter(|_| each > 0).ok_or_else(|| "not a time: a number, with s, m, h or d behind it".to_owned())
+    seconds
+        .filter(|_| each > 0)
+        .ok_or_else(|| "not a time: a number, with s, m, h, d or w behind it".to_owned())
 }
 
 /// What quota is asked of: an open image, or a mount by its server.
@@ -312,7 +315,10 @@ impl Quota {
 fn id_of(kind: QuotaKind, text: &str) -> Result<u32, Failure> {
     let id = Names::of_host(kind).id(text);
     id.ok_or_else(|| {
-        Failure::Usage(format!("{text}: this host knows no {kind} of that name, and it is no number"))
+        Failure::Usage(format!(
+            "{text}: this host knows no {kind} of that name, and it is no number up to {}",
+            u32::MAX - 1
+        ))
     })
 }
 
@@ -327,8 +333,11 @@ mod tests {
 
     #[test]
     fn times_have_units() {
-        assert_eq!(["7d", "12h", "30m", "5s", "90"].map(parse_time), [604_800, 43_200, 1800, 5, 90].map(Ok));
-        for wrong in ["", "d", "1w", "-1", "1.5h", "99999999d"] {
+        assert_eq!(
+            ["2w", "7d", "12h", "30m", "5s", "90"].map(parse_time),
+            [1_209_600, 604_800, 43_200, 1800, 5, 90].map(Ok)
+        );
+        for wrong in ["", "d", "1y", "-1", "1.5h", "99999999d"] {
             assert!(parse_time(wrong).is_err(), "{wrong}");
         }
     }

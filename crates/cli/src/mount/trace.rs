@@ -425,8 +425,8 @@ impl Service for Traced {
         self.service.create_unnamed(caller, parent, new)
     }
 
-    fn link(&self, node: u64, parent: u64, name: &[u8]) -> Result<Entry> {
-        self.done(self.service.link(node, parent, name), |_| What::Link(node, place(parent, name)))
+    fn link(&self, caller: Caller, node: u64, parent: u64, name: &[u8]) -> Result<Entry> {
+        self.done(self.service.link(caller, node, parent, name), |_| What::Link(node, place(parent, name)))
     }
 
     fn unlink(&self, parent: u64, name: &[u8]) -> Result<()> {

@@ -236,7 +236,7 @@ impl Service for Disk {
         Err(Errno::OPNOTSUPP)
     }
 
-    fn link(&self, _: u64, _: u64, _: &[u8]) -> Result<Entry> {
+    fn link(&self, _: Caller, _: u64, _: u64, _: &[u8]) -> Result<Entry> {
         Err(Errno::PERM)
     }
 

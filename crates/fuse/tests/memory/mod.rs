@@ -495,7 +495,7 @@ impl Service for Memory {
         nodes.entry(made)
     }
 
-    fn link(&self, node: u64, parent: u64, name: &[u8]) -> Result<Entry> {
+    fn link(&self, _caller: Caller, node: u64, parent: u64, name: &[u8]) -> Result<Entry> {
         let mut nodes = self.nodes();
         if nodes.child(parent, name).is_ok() {
             return Err(Errno::EXIST);

@@ -769,11 +769,11 @@ impl Service for Tree {
         Ok(made)
     }
 
-    fn link(&self, node: u64, parent: u64, name: &[u8]) -> fuse::Result<Entry> {
+    fn link(&self, who: Caller, of: u64, parent: u64, name: &[u8]) -> fuse::Result<Entry> {
         if let Some(proof) = self.proof(parent) {
-            return self.answer(Verb::Link, parent, name, || Ok(proof.link(node)?));
+            return self.answer(Verb::Link, parent, name, || Ok(proof.link(of)?));
         }
-        self.alter(Verb::Link, (parent, name), Changed::Names, |at| at.give_name(node, parent, name))
+        self.alter(Verb::Link, (parent, name), Changed::Names, |at| at.give_name(who, of, (parent, name)))
     }
 
     fn unlink(&self, parent: u64, name: &[u8]) -> fuse::Result<()> {

@@ -150,10 +150,15 @@ impl Altering<'_> {
         self.hand_out(number, || Ok(self.volume.metadata(number)?))
     }
 
-    pub(super) fn give_name(&self, node: u64, parent: u64, name: &[u8]) -> Result<Entry, Failed> {
+    pub(super) fn give_name(
+        &self,
+        caller: Caller,
+        node: u64,
+        (parent, name): (u64, &[u8]),
+    ) -> Result<Entry, Failed> {
         let (number, directory) = (self.inode(node)?, self.inode(parent)?);
         self.guard_link(number, directory)?;
-        match self.volume.link(number, directory, name) {
+        match self.volume.on_behalf_of(caller.uid, caller.gid).link(number, directory, name) {
             // The kernel has refused directories; this is what it says of them.
             Err(Error::IsDirectory) => return Err(Errno::PERM.into()),
             done => done?,
