@@ -2,14 +2,18 @@
 //!
 //! A link or a device is not opened for its attributes: its handle has `O_PATH`, and the calls that such a handle
 //! doesn't take go by its entry in `/proc/self/fd`, which leads to the file itself and to no name of it.
+//!
+//! Owners and modes are set by functions of the C library, which fakeroot and pseudo answer.
 
 use crate::facts::{Facts, Kind};
-use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 
 /// Times to set: seconds and nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,14 +55,14 @@ pub struct Lacks {
 /// A file of any type whose attributes are set.
 #[derive(Debug)]
 pub struct Handle {
-    descriptor: OwnedFd,
+    descriptor: File,
     /// The handle stands for the file only (`O_PATH`).
     by_name: bool,
 }
 
 impl Handle {
     pub(crate) fn named(descriptor: OwnedFd) -> Self {
-        Self { descriptor, by_name: true }
+        Self { descriptor: descriptor.into(), by_name: true }
     }
 
     /// A handle of an open file or directory.
@@ -67,7 +71,7 @@ impl Handle {
     /// No descriptor is left.
     pub fn of(opened: impl AsFd) -> io::Result<Self> {
         let descriptor = rustix::io::fcntl_dupfd_cloexec(opened, 0)?;
-        Ok(Self { descriptor, by_name: false })
+        Ok(Self { descriptor: descriptor.into(), by_name: false })
     }
 
     /// Facts of the file.
@@ -96,11 +100,12 @@ impl Handle {
     /// # Errors
     /// The system's.
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
-        let mode = Mode::from_raw_mode(mode & 0o7777);
-        if self.by_name {
-            return Ok(rustix::fs::chmodat(CWD, self.path(), mode, AtFlags::empty())?);
+        let mode = mode & 0o7777;
+        // Not rustix's `fchmod` and `chmodat`, which pass the C library by.
+        match self.by_name {
+            true => Ok(rustix::fs::chmod(self.path(), Mode::from_raw_mode(mode))?),
+            false => self.descriptor.set_permissions(Permissions::from_mode(mode)),
         }
-        Ok(rustix::fs::fchmod(&self.descriptor, mode)?)
     }
 
     /// Sets the times. It comes last, since other changes set them, too.

@@ -106,8 +106,6 @@ impl Facts {
             FileType::Socket => Kind::Socket,
             FileType::Unknown => Kind::Unknown,
         };
-        // Linux keeps nanoseconds below 10^9; other systems behind a network mount may not.
-        let nanos = |raw: u64| u32::try_from(raw).map_or(0, |nanos| nanos.min(999_999_999));
         Self {
             kind,
             mode: stat.st_mode & 0o7777,
@@ -122,4 +120,10 @@ impl Facts {
             device: (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev)),
         }
     }
+}
+
+/// Nanoseconds in the type that a processor's C library has for them. Linux keeps them below 10^9; other systems behind a
+/// network mount may not.
+fn nanos(raw: impl TryInto<u32>) -> u32 {
+    raw.try_into().map_or(0, |nanos| nanos.min(999_999_999))
 }

@@ -109,7 +109,13 @@ pub fn enter(plan: &Plan, mode: Mode) -> Result<(), String> {
     if CAGEABLE.get().is_none() || HELD.get().is_some() {
         return Ok(());
     }
-    if mode == Mode::Off {
+    let pretender = pretender();
+    if let Some(name) = pretender.filter(|_| mode == Mode::Require) {
+        return Err(format!(
+            "{name} answers system calls of this process (LD_PRELOAD), and makes others, so that no cage holds"
+        ));
+    }
+    if mode == Mode::Off || pretender.is_some() {
         #[cfg(debug_assertions)]
         planted::run();
         return Ok(());
@@ -139,6 +145,13 @@ pub fn enter(plan: &Plan, mode: Mode) -> Result<(), String> {
         }
         _ => Ok(()),
     }
+}
+
+/// A library that pretends to this process that it is root: it asks a process of its own by calls that no cage allows.
+fn pretender() -> Option<&'static str> {
+    const NAMES: [&str; 3] = ["libfakeroot", "libfakechroot", "libpseudo"];
+    let preloaded = std::env::var_os("LD_PRELOAD")?.to_string_lossy().into_owned();
+    NAMES.into_iter().find(|name| preloaded.contains(name))
 }
 
 /// The capabilities of this process before it gave any up, which say whose server it is.
