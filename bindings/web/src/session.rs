@@ -111,9 +111,11 @@ impl Session {
         match partitions(&*self.disk) {
             Ok(parts) if !parts.is_empty() => {
                 let parts = parts.iter().map(|part| {
-                    let window = Window::new(Arc::clone(&self.disk), part.start, part.size).ok();
+                    // Of a disk that was cut off, what is there.
+                    let size = part.size_on(&*self.disk).unwrap_or(0);
+                    let window = Window::new(Arc::clone(&self.disk), part.start, size).ok();
                     let volume = window.is_some_and(|window| platfs::read_superblock(&window).is_ok());
-                    json!({ "number": part.number, "start": part.start, "size": part.size,
+                    json!({ "number": part.number, "start": part.start, "size": size,
                             "shown": human(part.size), "name": part.name, "volume": volume })
                 });
                 about["parts"] = parts.collect();

@@ -51,7 +51,7 @@ const GPT_ENTRIES_MAX: u32 = 4096;
 const LOGICAL_MAX: u32 = 256;
 const SECTOR: u64 = 512;
 
-/// The partitions of a disk, in the order of their numbers.
+/// The partitions of a disk, in the order of their numbers. One may leave the disk: see [`Partition::whole_on`].
 ///
 /// # Errors
 /// See [`TableError`].
@@ -72,14 +72,43 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 
-/// Bytes `start..start + size`, as far as they lie on the disk.
-fn placed(disk: &dyn Device, number: u32, start: u64, size: u64) -> Result<Partition, TableError> {
-    match start.checked_add(size) {
-        Some(end) if end <= disk.size() && start > 0 => Ok(Partition { number, start, size, name: None }),
-        _ => Err(TableError::Broken(format!(
+impl Partition {
+    /// Refuses a partition that is not whole on the disk, as one of an image that was cut off.
+    ///
+    /// # Errors
+    /// [`TableError::Broken`].
+    pub fn whole_on(&self, disk: &dyn Device) -> Result<(), TableError> {
+        match self.start.checked_add(self.size) {
+            Some(end) if end <= disk.size() => Ok(()),
+            _ => Err(self.leaves(disk)),
+        }
+    }
+
+    /// Bytes of it that are on the disk.
+    ///
+    /// # Errors
+    /// [`TableError::Broken`] if none are.
+    pub fn size_on(&self, disk: &dyn Device) -> Result<u64, TableError> {
+        match disk.size().checked_sub(self.start) {
+            None | Some(0) => Err(self.leaves(disk)),
+            Some(room) => Ok(self.size.min(room)),
+        }
+    }
+
+    fn leaves(&self, disk: &dyn Device) -> TableError {
+        let Partition { number, start, size, .. } = self;
+        TableError::Broken(format!(
             "partition {number} ({size} bytes at {start}) leaves the disk of {} bytes",
             disk.size()
-        ))),
+        ))
+    }
+}
+
+/// Bytes `start..start + size`, which may leave the disk: others can be read for all that.
+fn placed(number: u32, start: u64, size: u64) -> Result<Partition, TableError> {
+    match start.checked_add(size) {
+        Some(_) if start > 0 => Ok(Partition { number, start, size, name: None }),
+        _ => Err(TableError::Broken(format!("partition {number}: {size} bytes at {start} are no place"))),
     }
 }
 
@@ -135,7 +164,7 @@ fn mbr(disk: &dyn Device, boot: &[u8]) -> Result<Vec<Partition>, TableError> {
         if entry.is_extended() {
             logical(disk, entry.start, &mut found)?;
         } else {
-            found.push(placed(disk, number, entry.start * SECTOR, entry.count * SECTOR)?);
+            found.push(placed(number, entry.start * SECTOR, entry.count * SECTOR)?);
         }
     }
     found.sort_by_key(|partition| partition.number);
@@ -156,7 +185,7 @@ fn logical(disk: &dyn Device, first: u64, found: &mut Vec<Partition>) -> Result<
         let [partition, next, ..] = primary(&record);
         if partition.kind != 0 && partition.count != 0 {
             let start = (at + partition.start) * SECTOR;
-            found.push(placed(disk, number, start, partition.count * SECTOR)?);
+            found.push(placed(number, start, partition.count * SECTOR)?);
             number += 1;
         }
         if next.kind == 0 || next.count == 0 {
@@ -244,7 +273,7 @@ fn gpt(disk: &dyn Device) -> Result<Vec<Partition>, TableError> {
             if let Some(header) = header(disk, offset, sector)?
                 && let Some(table) = entries(disk, &header)?
             {
-                return described(disk, &header, &table);
+                return described(&header, &table);
             }
         }
     }
@@ -268,7 +297,7 @@ fn entries(disk: &dyn Device, header: &Header) -> Result<Option<Vec<u8>>, TableE
     Ok(Some(table).filter(|table| crc_of(table) == header.entries_crc))
 }
 
-fn described(disk: &dyn Device, header: &Header, table: &[u8]) -> Result<Vec<Partition>, TableError> {
+fn described(header: &Header, table: &[u8]) -> Result<Vec<Partition>, TableError> {
     let mut found = Vec::new();
     for (number, entry) in (1..).zip(table.chunks(header.entry_len as usize)) {
         // An entry whose type is all zeros is not in use.
@@ -281,7 +310,7 @@ fn described(disk: &dyn Device, header: &Header, table: &[u8]) -> Result<Vec<Par
             return Err(TableError::Broken(format!("partition {number} ends before it begins")));
         };
         let (start, size) = (sectors(number, first, header.sector)?, sectors(number, count, header.sector)?);
-        found.push(Partition { name: name(entry), ..placed(disk, number, start, size)? });
+        found.push(Partition { name: name(entry), ..placed(number, start, size)? });
     }
     Ok(found)
 }

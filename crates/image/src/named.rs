@@ -166,25 +166,43 @@ impl ImageSpec {
         if self.part == Part::Whole {
             return Ok(whole);
         }
-        let (start, len) = self.place(&*whole)?;
+        let (start, len) = if write { self.place(&*whole)? } else { self.readable(&*whole)? };
         Ok(Arc::new(Window::new(whole, start, len)?))
     }
 
-    /// First byte and length of the part of `whole` that is meant.
+    /// First byte and length of the part of `whole` that is meant, all of which must be there.
     ///
     /// # Errors
     /// See [`PartError`].
     pub fn place(&self, whole: &dyn Device) -> Result<(u64, u64), PartError> {
+        let partition = match &self.part {
+            Part::Partition(number) => find(partitions(whole)?, *number)?,
+            Part::Named(name) => find_named(partitions(whole)?, name)?,
+            Part::Whole | Part::From(_) => return self.readable(whole),
+        };
+        partition.whole_on(whole)?;
+        Ok((partition.start, partition.size))
+    }
+
+    /// First byte and length of the part of `whole` that is meant, as far as it is there: a disk may have been cut off.
+    ///
+    /// # Errors
+    /// See [`PartError`].
+    pub fn readable(&self, whole: &dyn Device) -> Result<(u64, u64), PartError> {
         let size = whole.size();
         match &self.part {
             Part::Whole => Ok((0, size)),
             Part::From(offset) if !offset.is_multiple_of(SECTOR) => Err(PartError::Unaligned(*offset)),
             Part::From(offset) if *offset >= size => Err(PartError::BehindEnd { offset: *offset, size }),
             Part::From(offset) => Ok((*offset, size - offset)),
-            Part::Partition(number) => find(&partitions(whole)?, *number),
-            Part::Named(name) => find_named(&partitions(whole)?, name),
+            Part::Partition(number) => on(whole, &find(partitions(whole)?, *number)?),
+            Part::Named(name) => on(whole, &find_named(partitions(whole)?, name)?),
         }
     }
+}
+
+fn on(whole: &dyn Device, partition: &Partition) -> Result<(u64, u64), PartError> {
+    Ok((partition.start, partition.size_on(whole)?))
 }
 
 /// Plans a larger partition, for what a name means on a disk: up to the next one, or to the end.
@@ -207,11 +225,7 @@ pub fn shrunk(spec: &ImageSpec, disk: &dyn Device, bytes: u64) -> Result<Growth,
 fn number_of(spec: &ImageSpec, disk: &dyn Device) -> Result<u32, PartError> {
     match &spec.part {
         Part::Partition(number) => Ok(*number),
-        Part::Named(name) => {
-            let all = partitions(disk)?;
-            let (start, _) = find_named(&all, name)?;
-            Ok(all.iter().find(|one| one.start == start).map_or(0, |one| one.number))
-        }
+        Part::Named(name) => Ok(find_named(partitions(disk)?, name)?.number),
         Part::Whole | Part::From(_) => Err(TableError::NoTable.into()),
     }
 }
@@ -245,20 +259,22 @@ fn known(all: &[Partition]) -> String {
     if words.is_empty() { "none".to_owned() } else { words.join(", ") }
 }
 
-fn find(all: &[Partition], wanted: u32) -> Result<(u64, u64), PartError> {
-    let found = all.iter().find(|partition| partition.number == wanted);
-    let found = found.map(|partition| (partition.start, partition.size));
-    found.ok_or_else(|| PartError::NoPartition { wanted, known: known(all) })
+fn find(all: Vec<Partition>, wanted: u32) -> Result<Partition, PartError> {
+    let known = known(&all);
+    let found = all.into_iter().find(|partition| partition.number == wanted);
+    found.ok_or(PartError::NoPartition { wanted, known })
 }
 
-fn find_named(all: &[Partition], wanted: &str) -> Result<(u64, u64), PartError> {
-    let named: Vec<&Partition> = all.iter().filter(|one| one.name.as_deref() == Some(wanted)).collect();
-    match named[..] {
-        [one] => Ok((one.start, one.size)),
-        _ => Err(PartError::NoSuchName {
+fn find_named(all: Vec<Partition>, wanted: &str) -> Result<Partition, PartError> {
+    let known = known(&all);
+    let mut named: Vec<Partition> =
+        all.into_iter().filter(|one| one.name.as_deref() == Some(wanted)).collect();
+    match (named.pop(), named.len()) {
+        (Some(one), 0) => Ok(one),
+        (last, others) => Err(PartError::NoSuchName {
             wanted: Shown(wanted.as_bytes()).to_string(),
-            found: named.len(),
-            known: known(all),
+            found: others + usize::from(last.is_some()),
+            known,
         }),
     }
 }

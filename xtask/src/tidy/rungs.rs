@@ -50,7 +50,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             journal mmp
             groups
-            lookalike superblock
+            lookalike search superblock
             error file keeping map memory overlay partitions record window write_behind
         ",
         knots: &[],

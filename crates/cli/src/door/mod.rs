@@ -62,7 +62,7 @@ impl Found {
         let facts = file.metadata()?;
         let is_block = facts.file_type().is_block_device();
         let whole = FileDevice::new(file.try_clone()?)?;
-        let (start, room) = spec.place(&whole)?;
+        let (start, room) = if write { spec.place(&whole) } else { spec.readable(&whole) }?;
         // The kernel's own name for a partition is what others use.
         let node = if is_block && spec.part != Part::Whole {
             ground::partition_at(facts.rdev(), start, room)

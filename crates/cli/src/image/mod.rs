@@ -106,7 +106,7 @@ pub fn open_read(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
     }
     let spec = parse(name);
     let whole: Arc<dyn Device> = Arc::new(FileDevice::new(open_file(&spec, false)?)?);
-    let (start, len) = spec.place(&*whole)?;
+    let (start, len) = spec.readable(&*whole)?;
     if spec.part == Part::Whole {
         return Ok(whole);
     }

@@ -117,6 +117,7 @@ fn find(all: &[Partition], number: u32) -> Result<Partition, TableError> {
 fn in_mbr(disk: &dyn Device, boot: &[u8], number: u32, wish: Wish) -> Result<Growth, TableError> {
     let all = mbr(disk, boot)?;
     let mut partition = find(&all, number)?;
+    partition.whole_on(disk)?;
     if number > 4 {
         return broken(format!(
             "partition {number} lies inside an extended one, which would have to change, too"
@@ -172,7 +173,7 @@ impl Gpt<'_> {
         let table = (self.table.len() as u64).div_ceil(sector);
         // The backup's table and header stand at the very end.
         let Some(last) = sectors.checked_sub(table + 1) else { return broken("the disk is too small") };
-        let all = described(self.disk, &self.header, &self.table)?;
+        let all = described(&self.header, &self.table)?;
         if all.iter().any(|partition| partition.start + partition.size > last * sector) {
             return broken("a partition lies where the backup of the table belongs");
         }

@@ -83,10 +83,23 @@ fn gpt_is_read_in_both_sector_sizes_and_from_the_backup() {
 }
 
 #[test]
-fn partitions_outside_the_disk_are_refused() {
+fn a_partition_that_leaves_the_disk_hides_no_other() {
     let disk = MemoryDevice::new(DISK);
-    put_mbr(&disk, 0, &[(0x83, 2048, u32::MAX)]);
-    assert!(partitions(&disk).unwrap_err().to_string().contains("leaves the disk"));
+    put_mbr(&disk, 0, &[(0x83, 2048, 100), (0x83, 4096, u32::MAX), (0x83, 1 << 20, 8)]);
+    let found = partitions(&disk).unwrap();
+    assert!(found[0].whole_on(&disk).is_ok());
+    let said = found[1].whole_on(&disk).unwrap_err().to_string();
+    assert!(said.contains("partition 2") && said.contains("leaves the disk"), "{said}");
+    assert_eq!(found[1].size_on(&disk).unwrap(), DISK - 4096 * 512);
+    assert!(found[2].size_on(&disk).unwrap_err().to_string().contains("partition 3"));
+    for number in [2, 3] {
+        assert!(grow(&disk, number).is_err() && shrink(&disk, number, 512).is_err(), "{number}");
+    }
+}
+
+#[test]
+fn partitions_that_are_no_place_are_refused() {
+    let disk = MemoryDevice::new(DISK);
     put_mbr(&disk, 0, &[(0xEE, 1, u32::MAX)]);
     put_gpt(&disk, 512, 512, 2, &[(u64::MAX, u64::MAX)]);
     assert!(partitions(&disk).is_err());
