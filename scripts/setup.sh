@@ -17,6 +17,10 @@ fusermount3 fuse3        mounting
 fuse2fs     fuse2fs      looking at volumes that the kernel does not mount
 umoci       umoci        reading the images of others
 skopeo      skopeo       reading the images of others
+buildah     buildah      reading the images of others (scripts/interop.sh)
+bsdtar      libarchive-tools reading the archives of others
+busybox     busybox-static reading the archives of others
+fakeroot    fakeroot     building as the root of fakeroot
 setfacl     acl          the odd tree
 setfattr    attr         the odd tree
 setcap      libcap2-bin  the odd tree

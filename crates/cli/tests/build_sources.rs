@@ -1,6 +1,8 @@
 //! `plat build` from each kind of source: what the kernel shows of the image is the source.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "build_sources/others.rs"]
+mod others;
 #[path = "build_sources/overlay.rs"]
 mod overlay;
 #[path = "build_sources/shapes.rs"]

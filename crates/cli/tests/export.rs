@@ -337,3 +337,46 @@ fn it_goes_on_where_bytes_are_lost() {
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(fs::read_dir(&out).unwrap().count(), 20);
 }
+
+/// A command that was killed can't remove what it made.
+#[test]
+fn what_a_killed_export_left_is_named() {
+    let scratch = Scratch::new("export-killed");
+    let (tree, image) = (scratch.join("tree"), scratch.join("disk.img"));
+    fs::create_dir_all(tree.join("d")).unwrap();
+    must(plat(&["build", "-q"], &[&tree, &image]));
+    fs::create_dir(scratch.join(".plat-0123456789abcdef")).unwrap();
+    for (verb, out) in [("export", "one"), ("get", "two")] {
+        let arguments: &[&str] = if verb == "get" { &["get", "-r"] } else { &["export"] };
+        let (from, to) = (Path::new("/d"), scratch.join(out));
+        let paths: &[&Path] = if verb == "get" { &[&image, from, &to] } else { &[&image, &to] };
+        let said = plat(arguments, paths);
+        let said = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(said.lines().count() == 1 && said.contains(".plat-0123456789abcdef: is left"), "{said}");
+        assert!(to.is_dir());
+    }
+}
+
+/// The error names what gets all else out.
+#[test]
+fn damage_ends_an_export_with_the_remedy() {
+    let test = "damage_ends_an_export_with_the_remedy";
+    if !tool::have_tools(test, &["debugfs"]) {
+        return;
+    }
+    let scratch = Scratch::new("export-damage");
+    let (tree, image) = (scratch.join("tree"), scratch.join("disk.img"));
+    fs::create_dir_all(tree.join("d")).unwrap();
+    for name in ["bad", "good"] {
+        fs::write(tree.join("d").join(name), vec![7; 5000]).unwrap();
+    }
+    must(plat(&["build", "-q", "-O", "^metadata_csum,^has_journal,^extent"], &[&tree, &image]));
+    tool::run(
+        tool::command("debugfs").args(["-w", "-R", "set_inode_field /d/bad block[0] 4000000"]).arg(&image),
+    );
+    let out = scratch.join("out");
+    refused(&plat(&["export"], &[&image, &out]), "--keep-going takes out all else");
+    refused(&plat(&["get", "-r"], &[&image, Path::new("/d"), &out]), "--keep-going takes out all else");
+    let done = plat(&["export", "--keep-going"], &[&image, &out]);
+    assert!(done.status.code() == Some(1) && out.join("d/good").exists() && !out.join("d/bad").exists());
+}

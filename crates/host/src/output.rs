@@ -10,7 +10,7 @@
 use crate::directory::Directory;
 use crate::facts::{Facts, Kind};
 use crate::random;
-use crate::unfinished::Unfinished;
+use crate::unfinished::{UNFINISHED, Unfinished, mark_as_used};
 use rustix::fs::{AtFlags, OFlags};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -20,8 +20,6 @@ use std::path::{Path, PathBuf};
 
 /// Symbolic links behind each other, as Linux counts.
 const LINKS_MAX: usize = 40;
-/// Start of the names of what is not whole yet.
-const UNFINISHED: &str = ".plat-";
 
 /// Permission bits of a new file, before the umask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -387,6 +385,7 @@ impl NewDirectory {
     pub fn below(above: Directory, name: &OsStr) -> io::Result<Self> {
         let temporary = random::name(UNFINISHED)?;
         let made = above.make_directory(&temporary)?;
+        mark_as_used(&made);
         let _unfinished = Unfinished::new(&above, &temporary).ok();
         Ok(Self { above, name: name.to_owned(), temporary: Some(temporary), made, _unfinished })
     }

@@ -3,11 +3,16 @@
 //! Most new files have no name until they are whole, and need nothing of this.
 
 use crate::directory::Directory;
-use crate::facts::Id;
+use crate::facts::{Id, Kind};
+use rustix::fs::{FlockOperation, flock};
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Start of the names of what is not whole yet.
+pub(crate) const UNFINISHED: &str = ".plat-";
 
 /// A name, and what was made there.
 struct Named {
@@ -62,10 +67,49 @@ fn abandon_those(are_meant: impl Fn(&Named) -> bool) {
     }
 }
 
+/// Has others see that a directory is worked on. Where the file system has no locks they can't.
+pub(crate) fn mark_as_used(directory: &Directory) {
+    let _ = flock(directory, FlockOperation::NonBlockingLockExclusive);
+}
+
+/// Names of directories in this one that are not whole and that nobody works on any more: a command of this user was
+/// killed.
+#[must_use]
+pub fn left_behind(above: &Directory) -> Vec<OsString> {
+    let names = above.entries().into_iter().flatten().flatten();
+    names.filter(|name| is_left_behind(above, name)).collect()
+}
+
+fn is_left_behind(above: &Directory, name: &OsStr) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    let is_ours = |name: &OsStr| {
+        let bytes = name.as_bytes();
+        bytes.len() == UNFINISHED.len() + 16 && bytes.starts_with(UNFINISHED.as_bytes())
+    };
+    let is_own = || above.look(name).is_ok_and(|facts| facts.kind == Kind::Directory && facts.uid == own);
+    // What is locked by this look is let go with its handle.
+    is_ours(name)
+        && is_own()
+        && above.enter(name).is_ok_and(|held| flock(&held, FlockOperation::NonBlockingLockExclusive).is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
+
+    #[test]
+    fn what_nobody_works_on_is_left_behind() {
+        let above = tempfile::tempdir().unwrap();
+        let directory = Directory::open(above.path()).unwrap();
+        let new = crate::NewDirectory::below(directory.try_clone().unwrap(), OsStr::new("out")).unwrap();
+        for name in [".plat-short", ".plat-0123456789abcdef", "plat-0123456789abcdef0"] {
+            fs::create_dir(above.path().join(name)).unwrap();
+        }
+        fs::write(above.path().join(".plat-fedcba9876543210"), "a file").unwrap();
+        assert_eq!(left_behind(&directory), [".plat-0123456789abcdef"]);
+        drop(new);
+    }
 
     #[test]
     fn only_what_is_unfinished_goes() {

@@ -1,17 +1,20 @@
 //! A tar archive into a directory: what `tar x` does, by the verbs of the library.
 //!
-//! Paths of the archive are not trusted: none leads out of the directory, and no symbolic link is followed.
+//! Paths of the archive are not trusted: none leads out of the directory. A symbolic link to a directory stands for it, and
+//! stays, as with `--keep-directory-symlink` of GNU tar (`way`).
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
-use platfs::rights::EXECUTE;
+use platfs::rights::{EXECUTE, READ};
 use platfs::{Attributes, Error, Kind, NewInode};
-use platfs_image::archive::{Entry, EntryKind, Input, Reader};
+use platfs_image::archive::{Entry, EntryKind, Input, Names, Reader, TABLE_MOST};
 
 use super::ahead::Ahead;
 use super::maker::{Contents, Maker, New, Place, What};
+use super::way::Way;
 use super::{Act, Asked, Halt, Held, Job, Xattrs, name};
 
 /// How to import.
@@ -25,9 +28,17 @@ pub struct Options {
 struct Level<'j> {
     name: Vec<u8>,
     number: InodeNumber,
-    _held: Held<'j>,
+    reached: Reached<'j>,
     /// The actor may make files in it.
     changeable: bool,
+}
+
+/// How a directory was reached from the one before.
+enum Reached<'j> {
+    /// It lies there.
+    Directly(#[allow(dead_code, reason = "it is held")] Held<'j>),
+    /// A symbolic link leads to it: all directories from the base down to it.
+    Through(Way<'j>),
 }
 
 /// What a directory of the archive is to have in the end, by inode and its generation.
@@ -59,7 +70,7 @@ pub fn import<I: Input>(
     let mut import = Import { job, input, maker, base, levels, finals, force: options.force };
     // With the right to list it only, nothing in it is found.
     job.with_rights(b".", base, EXECUTE)?;
-    let mut reader = Reader::new(input);
+    let mut reader = Reader::new(input).over(Arc::new(names(job, base)));
     let broken = |error: platfs_image::archive::TarError| Halt::Stream(format!("the archive: {error}"));
     let done = loop {
         match reader.next_entry().map_err(broken) {
@@ -122,15 +133,33 @@ impl<'j, I: Input> Import<'j, I> {
     fn enter(&mut self, name: &[u8], held: Held<'j>, path: &[u8]) -> Result<(), Halt> {
         let facts = &held.facts;
         if facts.file_type == FileType::Symlink {
-            return Err(Halt::refused(path, "leads through a symbolic link, which is not followed"));
+            let mut way = self.way(path)?;
+            way.go(&[name], path)?;
+            let (number, reached) = (way.here(), Reached::Through(way));
+            self.levels.push(Level { name: name.to_vec(), number, reached, changeable: false });
+            return Ok(());
         }
         if facts.file_type != FileType::Directory {
             return Err(Halt::at(path)(Error::NotDirectory));
         }
         self.job.allowed(path, facts, EXECUTE)?;
         let number = facts.inode;
-        self.levels.push(Level { name: name.to_vec(), number, _held: held, changeable: false });
+        let reached = Reached::Directly(held);
+        self.levels.push(Level { name: name.to_vec(), number, reached, changeable: false });
         Ok(())
+    }
+
+    /// The directories from the base down to the one that entries go to now.
+    fn way(&self, path: &[u8]) -> Result<Way<'j>, Halt> {
+        let through = |level: &Level<'j>| matches!(level.reached, Reached::Through(_));
+        let last = self.levels.iter().rposition(through);
+        let mut way = match last.and_then(|at| self.levels.get(at)).map(|level| &level.reached) {
+            Some(Reached::Through(way)) => way.again(path)?,
+            _ => Way::new(self.job, self.base),
+        };
+        let below = self.levels.iter().skip(last.map_or(0, |at| at + 1));
+        below.map(|level| level.number).try_for_each(|number| way.down(number, path))?;
+        Ok(way)
     }
 
     /// Sees to it that files can be made in the directory that entries go to.
@@ -209,10 +238,14 @@ impl<'j, I: Input> Import<'j, I> {
         self.maker.flush()?;
         let failed = Halt::at(&entry.path);
         let directory = self.may_make(&entry.path)?;
-        let held = self.find(&entry.target)?;
         let target_parts = parts(&entry.target)?;
-        let above = target_parts.split_last().map_or_else(Vec::new, |(_, above)| above.join(&b'/'));
-        if self.find(&above)?.facts.inode != directory {
+        let Some((last, above)) = target_parts.split_last() else {
+            return Err(Halt::refused(&entry.path, "is a hard link to the directory of all"));
+        };
+        let mut way = Way::new(self.job, self.base);
+        way.go(above, &entry.target)?;
+        let held = self.job.child(way.here(), last, &entry.target)?;
+        if way.here() != directory {
             self.job.must(&entry.path, Act::Link)?;
         }
         let (target, volume) = (held.facts.inode, self.job.now());
@@ -232,15 +265,6 @@ impl<'j, I: Input> Import<'j, I> {
         self.job.watcher.relinked(target);
         self.job.count(|done| done.files += 1);
         Ok(())
-    }
-
-    /// The inode behind a path of the archive, below the directory that all goes to.
-    fn find(&self, path: &[u8]) -> Result<Held<'j>, Halt> {
-        let mut held = self.job.child(self.base, b"", path)?;
-        for name in parts(path)? {
-            held = self.job.child(held.facts.inode, name, path)?;
-        }
-        Ok(held)
     }
 
     /// Leaves a directory: from now on it is as the archive says.
@@ -269,6 +293,24 @@ impl<'j, I: Input> Import<'j, I> {
         }
         done
     }
+}
+
+/// Names of owners, by the tables below the directory that all goes to; none of a table that the actor may not read.
+fn names(job: &Job<'_>, base: InodeNumber) -> Names {
+    let table = |name: &[u8]| -> Option<Vec<u8>> {
+        let mut way = Way::new(job, base);
+        way.go(&[b"etc"], b"etc").ok()?;
+        let Held { facts, .. } = &job.child(way.here(), name, name).ok()?;
+        job.allowed(name, facts, READ).ok()?;
+        if facts.file_type != FileType::Regular || facts.size > TABLE_MOST {
+            return None;
+        }
+        let mut bytes = vec![0; usize::try_from(facts.size).ok()?];
+        let len = job.volume.read_at(facts.inode, 0, &mut bytes).ok()?;
+        bytes.truncate(len);
+        Some(bytes)
+    };
+    Names::of(&table(b"passwd").unwrap_or_default(), &table(b"group").unwrap_or_default())
 }
 
 /// The names of a path; none of the directory itself.

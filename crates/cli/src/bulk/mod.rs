@@ -19,6 +19,7 @@ pub mod put;
 pub mod remove;
 pub mod snapshot;
 pub mod take;
+mod way;
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};

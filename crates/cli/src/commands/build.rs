@@ -3,8 +3,10 @@
 mod disk;
 mod facts;
 mod sources;
+mod stdout;
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -15,7 +17,7 @@ use platfs::device::Device;
 use platfs::placement::Placing;
 use platfs::placement::parameters::PlacingError;
 use platfs::placing;
-use platfs_host::followed;
+use platfs_host::{Opened, Place, Privacy, followed, target_of};
 use platfs_image::builder::identity::{Identity, SHARED_SEED, Stated};
 use platfs_image::builder::like::identifiers;
 use platfs_image::disk::{Disk, Format as DiskFormat};
@@ -24,6 +26,7 @@ use platfs_image::{BuildError, Builder, Built, Progress, Size, Source, Stage, Wa
 
 use crate::console::{Console, Failure};
 use crate::door;
+use crate::door::output::Output;
 use crate::format::{self, Format, FormatArgs, UuidChoice};
 use crate::image::{self, Part};
 use crate::progress::{self, Step};
@@ -32,6 +35,7 @@ use crate::size::{human, parse_free, parse_size};
 use disk::DiskArgs;
 use facts::Facts;
 use sources::source_failure;
+use stdout::Stdout;
 
 /// Arguments of `plat build`.
 #[derive(Args, Debug)]
@@ -39,8 +43,8 @@ use sources::source_failure;
 pub struct Build {
     /// First what the image is made of: a directory, a tar archive (plain, gzip, zstd or xz), an OCI image layout, a
     /// docker-save archive, or `-` for a tar archive on standard input. Of several each lies over those before it, as
-    /// layers of OCI images do: `.wh.NAME` removes NAME. Last the image to make: a file, a block device, or a
-    /// partition of a disk image (disk.img@part1).
+    /// layers of OCI images do: `.wh.NAME` removes NAME. Last the image to make: a file, a block device, a
+    /// partition of a disk image (disk.img@part1), or `-` for standard output.
     #[arg(required = true, value_name = "SOURCE... IMAGE")]
     paths: Vec<OsString>,
     /// Size of the image: bytes (with K, M, G, T: 512M, 1.5G), `auto` (the contents and a tenth more), `auto+100M` or
@@ -69,6 +73,9 @@ pub struct Build {
     /// whichever is more: an archive made to fill a disk is refused.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     max_size: Option<u64>,
+    /// Takes what stands before the place where an archive is damaged or cut off; the exit code is 1.
+    #[arg(long)]
+    keep_going: bool,
     /// Leave out what matches the pattern (`*`, `?`, `[..]`, `**`); can be given several times.
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
@@ -102,6 +109,15 @@ pub struct Build {
     /// Labels all files for SELinux by their paths in the image, after a table in the format of file_contexts.
     #[arg(long, value_name = "FILE")]
     file_contexts: Option<PathBuf>,
+    /// Sets owners, permission bits and capabilities of all files, after a table in the format of Android's fs_config.
+    #[arg(long, value_name = "FILE")]
+    fs_config: Option<PathBuf>,
+    /// Directory that the volume will be mounted on: paths in the tables of --file-contexts and --fs-config begin with it.
+    #[arg(long, value_name = "DIRECTORY")]
+    mount_point: Option<OsString>,
+    /// Writes the configuration of a container image (entry point, environment, user) into FILE, as its JSON.
+    #[arg(long, value_name = "FILE")]
+    image_config: Option<PathBuf>,
     /// Threads that list the source directory; as many as help if not given.
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -190,12 +206,20 @@ impl Build {
         }
         let disk = self.disk.disk(self.image())?;
         let target = self.target(&disk)?;
+        let config = self.image_config.as_deref().map(|path| self.beside(path)).transpose()?;
         let epoch = format::source_date_epoch()?;
         // Before the source is read, which may take a while.
         self.format.check()?;
         let source = self.read_source(epoch)?;
         for warning in source.warnings() {
-            console.warn(warning);
+            match warning.is_lack() {
+                true => console.complain(failed(warning))?,
+                false => console.warn(warning),
+            }
+        }
+        if let Some(path) = self.image_config.as_ref().filter(|_| source.configuration().is_none()) {
+            let what = "no source is a container image: there is no configuration to write";
+            return Err(Failure::about(path.display(), what));
         }
         let asked = self.asked()?;
         let old = self.old(console)?;
@@ -216,13 +240,21 @@ impl Build {
             Some(old) => builder.like(old),
             None => builder,
         };
+        let failed = |error| self.build_failure(error);
         let built = match target {
-            Target::File(path) => door::build_file(builder, &path, self.force, &disk),
-            Target::Device(device) => builder.build_on(device),
+            Target::File(path) => door::build_file(builder, &path, self.force, &disk).map_err(failed)?,
+            Target::Device(device) => builder.build_on(device).map_err(failed)?,
+            Target::Stdout(stdout) => {
+                let built = door::build_file(builder, &stdout.path(), false, &disk).map_err(failed)?;
+                console.out.flush()?;
+                stdout.send()?;
+                built
+            }
         };
-        let built = built.map_err(|error| self.build_failure(error))?;
+        self.write_config(config, &source)?;
         self.warn_of(&built, console);
-        match (self.json, self.quiet) {
+        source.lost().into_iter().try_for_each(|lost| console.complain(self::failed(lost)))?;
+        match (self.json, self.quiet || self.image() == "-") {
             (true, _) => print_json(console, &built, disk.format, self.align),
             (false, true) => Ok(()),
             (false, false) => self.print(console, &built),
@@ -263,7 +295,11 @@ impl Build {
         if crate::stores::is_meant(self.image()) {
             return Err(Failure::about(image::shown(self.image()), image::ImageError::Remote));
         }
+        if self.image() == "-" {
+            return self.stdout(disk);
+        }
         let spec = image::parse(self.image());
+        self.spare_sources(&spec.path)?;
         let existing = std::fs::metadata(&spec.path);
         let shown = image::shown(self.image());
         if existing.is_ok() && !self.force {
@@ -292,6 +328,53 @@ impl Build {
         }
         let device = door::open_unfinished(self.image()).map_err(|error| Failure::about(shown, error))?;
         Ok(Target::Device(device))
+    }
+
+    /// Standard output as the place of the image.
+    fn stdout(&self, disk: &Disk) -> Result<Target, Failure> {
+        let is_alone = disk.bmap.is_none() && disk.verity.is_none() && !self.json;
+        if !is_alone {
+            let what = "--bmap, --verity and --json go with an image that has a name";
+            return Err(Failure::Usage(what.to_owned()));
+        }
+        Stdout::begin().map(Target::Stdout)
+    }
+
+    /// Refuses to replace what is a source by its content, or one of those of this command: the image comes last, and who
+    /// names archives only has forgotten it.
+    fn spare_sources(&self, path: &Path) -> Result<(), Failure> {
+        let Ok((facts, opened)) = target_of(path) else { return Ok(()) };
+        let is_one =
+            |source: &OsString| target_of(Path::new(source)).is_ok_and(|(one, _)| one.id == facts.id);
+        let is_source = self.sources().iter().any(is_one);
+        let is_archive = || matches!(&opened, Opened::File(file) if Source::is_archive(file));
+        let why = match is_source {
+            true => "is a source, too",
+            false if is_archive() => "is an archive, not an image",
+            false => return Ok(()),
+        };
+        let what =
+            format!("{why}: the image to make comes last (SOURCE... IMAGE), and sources are never replaced");
+        Err(Failure::about(image::shown(self.image()), what))
+    }
+
+    /// Begins the file for a configuration.
+    fn beside(&self, path: &Path) -> Result<Output, Failure> {
+        let failed = |error: std::io::Error| Failure::about(path.display(), error);
+        let place = Place::through(path).map_err(failed)?;
+        if place.is_taken() && !self.force {
+            return Err(Failure::about(path.display(), "exists; --force replaces it"));
+        }
+        Output::begin(&place, 0, Privacy::Ordinary, self.force).map_err(failed)
+    }
+
+    /// Writes the configuration of the container image.
+    fn write_config(&self, output: Option<Output>, source: &Source) -> Result<(), Failure> {
+        let (Some(output), Some(path)) = (output, &self.image_config) else { return Ok(()) };
+        let config = source.configuration().unwrap_or_default();
+        let written =
+            output.file().and_then(|mut file| file.write_all(config)).and_then(|()| output.finish());
+        written.map_err(|error| Failure::about(path.display(), error))
     }
 
     fn warn_of(&self, built: &Built, console: &mut Console<'_>) {
@@ -409,6 +492,8 @@ enum Target {
     File(PathBuf),
     /// A device or partition that is there already.
     Device(Arc<dyn Device>),
+    /// Standard output.
+    Stdout(Stdout),
 }
 
 /// An identity that no other image has.

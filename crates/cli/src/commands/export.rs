@@ -10,7 +10,7 @@ use std::thread;
 
 use clap::Args;
 use ondisk::units::InodeNumber;
-use platfs_host::{Place, Privacy};
+use platfs_host::{Place, Privacy, left_behind};
 use platfs_image::archive::WriteError;
 use platfs_image::export::{Losses, Unread};
 use platfs_image::{ExportError, Exporter, Packing};
@@ -127,12 +127,15 @@ impl Export {
             return self.live(console, form);
         }
         let image = OpenImage::open_with(&self.image, &self.keys, console)?;
+        if form == Form::Directory {
+            name_left_behind(console, Place::of(&self.out).ok().as_ref());
+        }
         let from = image.find(&self.from, true)?;
         let lacking = Lacking::of(&image.name);
         let tell = |unread: &Unread<'_>| lacking.unread(unread);
         let exporter = self.keep_going.apply(Exporter::new(&image.volume).from(from), &tell);
         let out = (form != Form::Stdout).then_some(&*self.out);
-        let failed = |error| failure(&image, out, error);
+        let failed = |error| self.keep_going.hinted(error, |error| failure(&image, out, error));
         let done = match form {
             Form::Stdout => exporter.to_archive(&mut *console.out, Packing::Plain).map_err(failed),
             Form::Directory => exporter.to_directory(&self.out).map_err(failed),
@@ -242,7 +245,18 @@ pub(super) fn tree_to_directory(
 ) -> Result<Losses, Failure> {
     let tell = |unread: &Unread<'_>| lacking.unread(unread);
     let done = keep_going.apply(Exporter::new(&image.volume).from(from), &tell).to_place(place);
-    done.map_err(|error| failure(image, Some(&place.path), error))
+    done.map_err(|error| keep_going.hinted(error, |error| failure(image, Some(&place.path), error)))
+}
+
+/// Names what a killed command left beside a new directory.
+pub(super) fn name_left_behind(console: &mut Console<'_>, place: Option<&Place>) {
+    let Some(place) = place else { return };
+    let above = place.path.parent().unwrap_or(Path::new(""));
+    for name in left_behind(&place.directory) {
+        let shown = above.join(name);
+        console
+            .warn(format!("{}: is left of a command that was killed; `rm -r` removes it", shown.display()));
+    }
 }
 
 /// Fails if the output exists, unless it may be replaced. An empty directory counts as none.

@@ -123,6 +123,7 @@ impl Get {
         if place.is_taken() {
             return Err(outside(&place.path, "exists; directories are not replaced"));
         }
+        export::name_left_behind(console, Some(place));
         let lacking = Lacking::of(&image.name);
         let done = export::tree_to_directory(image, (inode, self.keep_going), place, &lacking);
         lacking.say(console)?;

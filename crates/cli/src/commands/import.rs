@@ -33,6 +33,9 @@ pub struct Import {
     /// more.
     #[arg(long, value_name = "SIZE", value_parser = crate::size::parse_size)]
     max_size: Option<u64>,
+    /// Takes what stands before the place where an archive is damaged or cut off; the exit code is 1.
+    #[arg(long)]
+    keep_going: bool,
     /// No summary.
     #[arg(short, long)]
     quiet: bool,
@@ -57,7 +60,7 @@ impl Import {
     }
 
     fn archive(&self) -> Result<Section, Failure> {
-        let options = SourceOptions::new();
+        let options = SourceOptions::new().keep_going(self.keep_going);
         let options = self.max_size.map_or(options.clone(), |most| options.max_size(most));
         let opened = match self.archive == "-" {
             true => options.unpacked_stream(progress::stdin(), "standard input"),
@@ -81,7 +84,12 @@ impl Import {
             let imported = import::import(&job, directory, archive, import::Options { force: self.force });
             done = job.done();
             let odd = imported.map_err(|halt| writing::halted(image, halt))?;
-            odd.iter().for_each(|line| console.warn(line));
+            for line in odd {
+                match self.keep_going {
+                    true => console.complain(Failure::Failed(line))?,
+                    false => console.warn(line),
+                }
+            }
             Ok(())
         })?;
         Ok(done)

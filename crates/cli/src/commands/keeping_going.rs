@@ -43,6 +43,17 @@ impl KeepGoingArgs {
         }
     }
 
+    /// A failure of an export that ended at something of the image, with the remedy.
+    pub(super) fn hinted(self, error: ExportError, shown: impl FnOnce(ExportError) -> Failure) -> Failure {
+        let helps = self.keep_going.is_none() && error.is_of_image();
+        match shown(error) {
+            Failure::Failed(text) if helps => {
+                Failure::Failed(format!("{text}; --keep-going takes out all else"))
+            }
+            failure => failure,
+        }
+    }
+
     /// Fails where the option was given for something else than an image.
     pub(super) fn refuse_of_mount(self) -> Result<(), Failure> {
         match self.keep_going {

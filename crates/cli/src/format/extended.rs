@@ -10,7 +10,8 @@ use crate::console::Failure;
 
 const NAMES: &str = "stride, stripe_width, resize, lazy_itable_init, lazy_journal_init, packed_meta_blocks, \
      num_backup_sb, desc_size, root_owner, root_perms, root_selinux, hash_seed, offset, discard, nodiscard, \
-     quotatype, encoding, encoding_flags, mmp_update_interval, assume_storage_prezeroed, orphan_file_size, test_fs";
+     quotatype, encoding, encoding_flags, mmp_update_interval, assume_storage_prezeroed, orphan_file_size, revision, \
+     no_copy_xattrs, test_fs";
 
 fn wrong<T>(part: &str, why: &str) -> Result<T, Failure> {
     Err(Failure::Usage(format!("-E {part}: {why}")))
@@ -73,6 +74,20 @@ fn one(part: &str, name: &str, value: Option<&str>, format: &mut Format) -> Resu
         "orphan_file_size" => {
             options.orphan_file_size = Some(amount(&label, given()?)?);
             options.features.push(FeatureEdit::Set(FeatureBit::Compat(Compat::ORPHAN_FILE)));
+        }
+        "revision" => {
+            options.old_revision = match given()? {
+                "0" => true,
+                "1" => false,
+                _ => return wrong(part, "neither 0 nor 1"),
+            }
+        }
+        "no_copy_xattrs" if value.is_none() => format.no_xattrs = true,
+        "android_sparse" => {
+            return wrong(
+                part,
+                "an image for fastboot is made by a name in .simg, or by `plat build --format simg`",
+            );
         }
         "test_fs" if value.is_none() => options.test_volume = true,
         _ => return wrong(part, &format!("unknown; known are {NAMES}")),

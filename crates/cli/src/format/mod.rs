@@ -102,6 +102,8 @@ pub struct Format {
     pub prezeroed: bool,
     /// Options of the root directory, for trees that have one of their own.
     pub root: Root,
+    /// Trees are copied without their extended attributes.
+    pub no_xattrs: bool,
 }
 
 /// Options of the root directory.
@@ -176,8 +178,15 @@ impl FormatArgs {
         }
         self.texts(&mut options)?;
         let uuid = self.uuid.as_deref().map(|text| uuid::choice("-U", text)).transpose()?;
-        let mut format =
-            Format { options, uuid, hash_seed: None, offset: 0, prezeroed: false, root: Root::default() };
+        let mut format = Format {
+            options,
+            uuid,
+            hash_seed: None,
+            offset: 0,
+            prezeroed: false,
+            root: Root::default(),
+            no_xattrs: false,
+        };
         for list in &self.extended {
             extended::apply(list, &mut format)?;
         }

@@ -44,7 +44,8 @@ pub enum AclError {
     Entry(String),
     /// A name without a number.
     #[error(
-        "the ACL names {0:?}, whose number neither an entry nor etc/passwd and etc/group of the archive say"
+        "the ACL names {0:?}, whose number neither an entry nor etc/passwd and etc/group of the archive, or of what it goes \
+        over, say"
     )]
     Name(String),
     /// Bytes that are not version 2 of Linux's encoding.

@@ -41,6 +41,7 @@ pub mod writer;
 
 pub use entry::{Device, Entry, EntryKind, Run, Times, Timestamp, Xattr};
 pub use error::{Problem, TarError, TarWarning};
+pub use names::{Names, TABLE_MOST};
 pub use reader::{Input, Reader};
 pub use writer::{WriteError, Writer};
 

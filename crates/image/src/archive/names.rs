@@ -14,12 +14,12 @@ pub(crate) fn number_of(table: &[u8], name: &[u8]) -> Option<u32> {
     lines.filter(|(of, _)| *of == name).map(|(_, number)| number).next()
 }
 
-/// Longest table of an archive that is looked at: each entry may name all that it holds.
-const TABLE_MOST: u64 = 1 << 20;
+/// Longest table that is looked at for lists: each entry may name all that it holds.
+pub const TABLE_MOST: u64 = 1 << 20;
 
-/// Names and numbers of the tables that an archive holds.
-#[derive(Default)]
-pub(super) struct Tables {
+/// Names and numbers of users and groups, as the tables of a tree have them.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
     passwd: HashMap<Box<[u8]>, u32>,
     group: HashMap<Box<[u8]>, u32>,
 }
@@ -42,10 +42,16 @@ fn of_line(line: &[u8]) -> Option<(&[u8], u32)> {
     Some((name, std::str::from_utf8(number).ok()?.parse().ok()?))
 }
 
-impl Tables {
+impl Names {
+    /// Reads tables, `/etc/passwd` and `/etc/group`.
+    #[must_use]
+    pub fn of(passwd: &[u8], group: &[u8]) -> Self {
+        Names { passwd: numbers(passwd), group: numbers(group) }
+    }
+
     /// Looks for them in a whole archive. What can't be read there is an error of whoever reads the archive.
     pub(super) fn find(input: &dyn Input) -> Self {
-        let (mut tables, mut reader) = (Tables::default(), Reader::without_lists(input));
+        let (mut tables, mut reader) = (Names::default(), Reader::without_lists(input));
         while let Ok(Some(entry)) = reader.next_entry() {
             let path = entry.path.strip_prefix(b".").unwrap_or(&entry.path);
             let table = match path.strip_prefix(b"/").unwrap_or(path) {

@@ -13,11 +13,12 @@ use super::error::{Problem, TarError, TarWarning};
 use super::fields::{self, Owners, Pending, unsigned};
 use super::header::{BLOCK, BLOCK_BYTES, Header, field, padded};
 use super::limits;
-use super::names::Tables;
+use super::names::Names;
 use super::pax::Overrides;
 use super::sparse::{self, LineMap, SparseError};
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// An archive: bytes of known number, readable at any place.
 pub trait Input {
@@ -74,7 +75,9 @@ pub struct Reader<I> {
     warnings: Vec<TarWarning>,
     ended: bool,
     /// The tables of the archive, once a list names an owner that has no entry before it.
-    tables: Option<Tables>,
+    tables: Option<Names>,
+    /// Those of the tree that the archive goes over.
+    below: Arc<Names>,
     /// Access control lists are wanted.
     lists: bool,
 }
@@ -100,8 +103,16 @@ impl<I: Input> Reader<I> {
             warnings: Vec::new(),
             ended: false,
             tables: None,
+            below: Arc::default(),
             lists: true,
         }
+    }
+
+    /// Takes numbers of owners that lists name, and the archive does not say, from the tables of the tree that the archive
+    /// goes over.
+    #[must_use]
+    pub fn over(self, below: Arc<Names>) -> Self {
+        Self { below, ..self }
     }
 
     /// Reads the next entry; `None` at the end.
@@ -376,10 +387,12 @@ impl<I: Input> Reader<I> {
         let acl = match Acl::parse_text(text, &|name, group| self.owners.number(name, group)) {
             // GNU tar writes names, whatever it is told; those of groups without a file of theirs are in the tables.
             Err(AclError::Name(_)) => {
-                let tables = self.tables.get_or_insert_with(|| Tables::find(&self.input));
-                let owners = &self.owners;
-                let number =
-                    |name: &[u8], group| owners.number(name, group).or_else(|| tables.number(name, group));
+                let tables = self.tables.get_or_insert_with(|| Names::find(&self.input));
+                let (owners, below) = (&self.owners, &self.below);
+                let number = |name: &[u8], group| {
+                    let own = owners.number(name, group).or_else(|| tables.number(name, group));
+                    own.or_else(|| below.number(name, group))
+                };
                 Acl::parse_text(text, &number)?
             }
             parsed => parsed?,

@@ -92,7 +92,8 @@ pub enum ExportError {
 
 impl ExportError {
     /// Whether the image is the reason, in something that others can be exported without.
-    pub(super) fn is_of_image(&self) -> bool {
+    #[must_use]
+    pub fn is_of_image(&self) -> bool {
         matches!(self, Self::Image { .. } | Self::Name { .. } | Self::Budget { .. })
     }
 }

@@ -10,7 +10,7 @@ use super::oci::{self, Store};
 use super::open::Source;
 use super::options::SourceOptions;
 use super::reading::Reading;
-use super::tar;
+use super::tar::{self, Signs};
 use platfs_host::{Directory, Kind, inside};
 use std::path::Path;
 
@@ -46,7 +46,7 @@ pub(super) fn layer(
         return Ok(true);
     }
     builder.begin_layer();
-    tar::read_layer(reading, builder, section, name)?;
+    tar::read_layer(reading, builder, (section, Signs::Overlayfs), name)?;
     Ok(false)
 }
 
@@ -88,9 +88,9 @@ fn image(
     section: &Section,
     name: &str,
 ) -> Result<bool, SourceError> {
-    let known = reading.warnings.len();
+    let (known, names) = (reading.warnings.len(), reading.names(builder));
     let mut inner = CatalogueBuilder::new(SourceOptions::new())?;
-    match tar::read(reading, &mut inner, section, name) {
+    match tar::read_over(reading, &mut inner, section, (name, names)) {
         // A link to what a lower source holds: it is no image, but a part of a tree.
         Err(SourceError::Tree { error: CatalogueError::NoTarget { .. }, .. }) => {
             reading.warnings.truncate(known);

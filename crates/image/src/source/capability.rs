@@ -8,6 +8,8 @@ pub(super) const NAME: &[u8] = b"security.capability";
 const VERSION_MASK: u32 = 0xff00_0000;
 const VERSION_2: u32 = 0x0200_0000;
 const VERSION_3: u32 = 0x0300_0000;
+/// The sets take effect when a program begins.
+const EFFECTIVE: u32 = 1;
 /// Bytes of version 2, behind which version 3 has the user.
 const SETS: usize = 20;
 
@@ -26,6 +28,13 @@ pub(super) fn for_root(value: &[u8], map: impl Fn(u32) -> u32) -> Option<Vec<u8>
         }
         root => Some([sets, &root.to_le_bytes()].concat()),
     }
+}
+
+/// The attribute that permits these capabilities, in effect.
+pub(super) fn effective(permitted: u64) -> Vec<u8> {
+    let (low, high) = (permitted & u64::from(u32::MAX), permitted >> 32);
+    let [low, high] = [low, high].map(|word| u32::try_from(word).unwrap_or(0));
+    [VERSION_2 | EFFECTIVE, low, 0, high, 0].into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
 #[cfg(test)]

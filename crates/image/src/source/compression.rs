@@ -5,9 +5,10 @@
 //! be read at known places like those of a plain archive. Runs of zeros stay holes of the spool.
 
 use super::error::SourceError;
+use super::foreign;
 use super::input::Section;
 use super::reading::Reading;
-use crate::archive::header::Header;
+use crate::archive::header::{self, Header};
 #[cfg(feature = "archives")]
 use flate2::bufread::GzDecoder;
 use std::cell::Cell;
@@ -110,6 +111,18 @@ pub(crate) fn unpacked(reading: &mut Reading, packed: Section, name: &str) -> Re
     }
 }
 
+/// Whether the file begins an archive, once it is unpacked.
+pub(crate) fn begins_archive(section: &Section) -> bool {
+    let mut start = vec![0; 2 * PIECE];
+    let mut packed = section.stream();
+    let Ok(len) = fill(&mut packed, &mut start) else { return false };
+    let start = start.get(..len).unwrap_or_default();
+    let mut block = [0; header::BLOCK];
+    let unpacked = Format::detect(start).unpack(section.stream());
+    let has_block = unpacked.is_ok_and(|mut bytes| fill(&mut bytes, &mut block).is_ok());
+    has_block && Header(&block).checksum_holds() || foreign::is_other_archive(start)
+}
+
 /// Unpacks a stream, recognised by its first bytes, into a spool.
 ///
 /// # Errors
@@ -163,9 +176,18 @@ fn spool_from(
     let mut piece = vec![0; PIECE];
     let mut first = true;
     loop {
-        let len = fill(&mut stream, &mut piece).map_err(broken)?;
+        let len = match fill_counting(&mut stream, &mut piece) {
+            (len, Ok(())) => len,
+            (len, Err(error)) => {
+                reading.cut(name, broken(error))?;
+                len
+            }
+        };
         if std::mem::take(&mut first) && len == PIECE && !may_be_archive(&piece) {
-            return Err(SourceError::NoArchive { stream: name.to_owned() });
+            return Err(match foreign::name_in(&piece) {
+                Some(is) => SourceError::Foreign { archive: name.to_owned(), is },
+                None => SourceError::NoArchive { stream: name.to_owned() },
+            });
         }
         spool.write_all(piece.get(..len).unwrap_or_default()).map_err(|error| spool.failed(error))?;
         reading.bounds.take(taken.take());
@@ -245,16 +267,22 @@ fn may_be_archive(start: &[u8]) -> bool {
 
 /// Reads until `buf` is full or the stream ends.
 fn fill(stream: &mut dyn Read, buf: &mut [u8]) -> io::Result<usize> {
+    let (filled, done) = fill_counting(stream, buf);
+    done.map(|()| filled)
+}
+
+/// The same, and how far it came before an error.
+fn fill_counting(stream: &mut dyn Read, buf: &mut [u8]) -> (usize, io::Result<()>) {
     let mut filled = 0;
     while let Some(rest) = buf.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match stream.read(rest) {
             Ok(0) => break,
             Ok(len) => filled += len,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => return (filled, Err(error)),
         }
     }
-    Ok(filled)
+    (filled, Ok(()))
 }
 
 /// A file without a name, written from front to back.

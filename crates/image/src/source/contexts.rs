@@ -81,12 +81,17 @@ impl FileContexts {
         Ok(contexts)
     }
 
-    /// Labels a tree.
-    pub(super) fn apply(&self, catalogue: &mut Catalogue) -> Result<(), SourceError> {
+    /// How messages call the table.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Labels a tree that will be mounted at `mount_point`; says whether any path matched.
+    pub(super) fn apply(&self, catalogue: &mut Catalogue, mount_point: &[u8]) -> Result<bool, SourceError> {
         let mut labels =
             Labels { contexts: self, compiled: vec![OnceCell::new(); self.patterns.len()], kept: 0 };
         let mut wanted: Vec<(NodeId, &[u8])> = Vec::new();
-        let root = (catalogue.root(), b"/".to_vec());
+        let root = (catalogue.root(), [b"/", mount_point].concat());
         let mut todo = vec![root];
         let mut met = vec![false; catalogue.nodes()];
         while let Some((node, path)) = todo.pop() {
@@ -102,6 +107,7 @@ impl FileContexts {
                 catalogue.children(node).map(|(name, child)| (child, [above, b"/", name].concat())).collect();
             todo.extend(below.into_iter().rev());
         }
+        let any = !wanted.is_empty();
         let mut sets: HashMap<(u32, &[u8]), u32> = HashMap::new();
         for (node, label) in wanted {
             let had = catalogue.xattr_set(node);
@@ -110,7 +116,7 @@ impl FileContexts {
             });
             catalogue.set_xattr_set(node, set);
         }
-        Ok(())
+        Ok(any)
     }
 }
 

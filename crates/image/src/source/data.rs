@@ -7,18 +7,19 @@
 //! it jumps.
 
 use super::catalogue::{Catalogue, Extent, NodeId, Origin};
-use super::error::SourceError;
+use super::error::{SourceError, SourceWarning};
 use super::input::Section;
 use ondisk::inode::InodeFlags;
 use platfs_host::Directory;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The most that is read at once.
 const WINDOW: usize = 4 << 20;
@@ -40,6 +41,40 @@ pub struct DataReader<'c> {
     /// The most that is read at once.
     most: usize,
     host: HostFiles<'c>,
+}
+
+/// What became of a file of the host after it was listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lost {
+    Gone,
+    Shorter,
+}
+
+/// Files of the host whose data are lost: zeros stand for them.
+#[derive(Debug)]
+pub(super) struct LostData {
+    goes_on: bool,
+    files: Mutex<BTreeMap<u32, Lost>>,
+}
+
+impl LostData {
+    /// None so far; whether the reading goes on over them.
+    pub(super) fn new(goes_on: bool) -> Self {
+        LostData { goes_on, files: Mutex::default() }
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<u32, Lost>> {
+        // Each change is one call.
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a file, if the reading goes on over it.
+    fn takes(&self, number: u32, lost: Lost) -> bool {
+        if self.goes_on {
+            self.files().insert(number, lost);
+        }
+        self.goes_on
+    }
 }
 
 impl Catalogue {
@@ -177,7 +212,7 @@ impl DataReader<'_> {
                 Some(section) => crate::archive::Input::read_exact_at(section, offset, buf),
                 None => Err(io::ErrorKind::NotFound.into()),
             },
-            Origin::Host(number) => self.host.open(number).and_then(|file| file.read_exact_at(buf, offset)),
+            Origin::Host(number) => self.host.read(number, offset, buf),
         };
         result.map_err(|error| {
             let shorter = error.kind() == io::ErrorKind::UnexpectedEof;
@@ -196,6 +231,18 @@ impl DataReader<'_> {
 }
 
 impl Catalogue {
+    /// Files of the host for which zeros stand in part, and why, in the order of the source.
+    pub(super) fn lost(&self) -> Vec<SourceWarning> {
+        let told = |(number, lost): (&u32, &Lost)| SourceWarning::Lost {
+            path: self.host_path(*number),
+            reason: match lost {
+                Lost::Gone => "it vanished while the tree was read; zeros stand for its data",
+                Lost::Shorter => "it became shorter while it was read; zeros stand for the rest",
+            },
+        };
+        self.lost.files().iter().map(told).collect()
+    }
+
     /// The path of a file of the host, for messages.
     fn host_path(&self, number: u32) -> PathBuf {
         let Some((root, mut names)) = self.host_names(number) else { return PathBuf::new() };
@@ -213,7 +260,45 @@ struct HostFiles<'c> {
     file: Option<(u32, File)>,
 }
 
+/// What it means that a file which was listed can't be opened by its name: nothing is there, or something else.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidInput
+    )
+}
+
+/// Fills a buffer as far as a file goes; how far that was.
+fn read_as_far(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset + done as u64) {
+            Ok(0) => break,
+            Ok(len) => done += len,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
 impl HostFiles<'_> {
+    fn read(&mut self, number: u32, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let lost = &self.catalogue.lost;
+        let done = match self.open(number) {
+            Ok(file) => read_as_far(file, offset, buf)?,
+            Err(error) if is_gone(&error) && lost.takes(number, Lost::Gone) => 0,
+            Err(error) => return Err(error),
+        };
+        let rest = buf.get_mut(done..).unwrap_or_default();
+        let is_gone = self.file.as_ref().is_none_or(|(held, _)| *held != number);
+        if rest.is_empty() || is_gone || lost.takes(number, Lost::Shorter) {
+            rest.fill(0);
+            return Ok(());
+        }
+        Err(io::ErrorKind::UnexpectedEof.into())
+    }
+
     fn open(&mut self, number: u32) -> io::Result<&File> {
         let held = self.file.take().filter(|(held, _)| *held == number);
         let file = match held {

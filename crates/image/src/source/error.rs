@@ -117,6 +117,16 @@ pub enum SourceError {
         /// What is wrong, and the remedy where there is one.
         problem: String,
     },
+    /// A file of an overlayfs layer that is not whole without lower ones.
+    #[error("{archive}: {} {problem}", Quoted(path))]
+    Overlayfs {
+        /// The layer, as given.
+        archive: String,
+        /// The file.
+        path: Vec<u8>,
+        /// What is wrong, and the remedy.
+        problem: &'static str,
+    },
     /// A line of a table that goes with a source: of devices, of labels.
     #[error("{file}: line {line}: {problem}")]
     Line {
@@ -125,6 +135,14 @@ pub enum SourceError {
         /// The line, from 1 on.
         line: usize,
         /// What is wrong.
+        problem: String,
+    },
+    /// A table that goes with a source lacks something.
+    #[error("{table}: {problem}")]
+    Table {
+        /// The table, as given.
+        table: String,
+        /// What it lacks, and the remedy.
         problem: String,
     },
     /// An option is wrong.
@@ -164,6 +182,37 @@ pub enum SourceWarning {
         /// Why.
         reason: &'static str,
     },
+    /// An archive is damaged or cut off; what stands before was taken.
+    Cut {
+        /// The archive, as given.
+        archive: String,
+        /// What is wrong, and where.
+        problem: String,
+    },
+    /// A file of the host lost data while it was copied.
+    Lost {
+        /// The file.
+        path: PathBuf,
+        /// What became of it, and what stands for its data.
+        reason: &'static str,
+    },
+    /// Owners or groups that no mapping is about, where there are mappings.
+    Unmapped {
+        /// How many files have them.
+        count: u64,
+        /// The owner and group of the first.
+        first: (u32, u32),
+    },
+    /// Only its owner may enter the root directory.
+    ClosedRoot {
+        /// Its permission bits.
+        mode: u16,
+    },
+    /// No path of the tree matches a table of labels.
+    NoLabels {
+        /// The table.
+        table: String,
+    },
     /// More files of the host were left out than are named.
     MoreLeftOut {
         /// How many more.
@@ -178,11 +227,37 @@ pub enum SourceWarning {
     },
 }
 
+impl SourceWarning {
+    /// Whether the source lacks something that it should have.
+    #[must_use]
+    pub fn is_lack(&self) -> bool {
+        matches!(self, Self::Cut { .. } | Self::Lost { .. })
+    }
+}
+
 impl fmt::Display for SourceWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tar { archive, warning } => write!(f, "{archive}: {warning}"),
             Self::LeftOut { path, reason } => write!(f, "{} is left out: {reason}", Quoted(path)),
+            Self::Cut { problem, .. } => {
+                write!(f, "{problem}; what stands before is taken, and what follows lacks")
+            }
+            Self::Lost { path, reason } => write!(f, "{}: {reason}", path.display()),
+            Self::Unmapped { count, first: (uid, gid) } => write!(
+                f,
+                "{count} files keep an owner or group that no range of --map-uid or --map-gid holds (the first: {uid}:{gid})"
+            ),
+            Self::ClosedRoot { mode } => write!(
+                f,
+                "only its owner may enter the root directory: it has mode {mode:04o} in the source, as mktemp makes \
+                it; -E root_perms=0755 lets all enter"
+            ),
+            Self::NoLabels { table } => write!(
+                f,
+                "{table}: no path matches, and no file is labelled by it; --mount-point says where the volume will be \
+                mounted"
+            ),
             Self::MoreLeftOut { count } => write!(f, "{count} more files and directories are left out"),
             Self::NoPaths => {
                 write!(

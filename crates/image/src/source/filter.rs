@@ -190,6 +190,11 @@ pub(super) fn map(ranges: &[IdRange], id: u32) -> u32 {
     ranges.iter().find_map(|range| range.map(id)).unwrap_or(id)
 }
 
+/// Whether ranges were given, and none holds a number.
+pub(super) fn is_outside(ranges: &[IdRange], id: u32) -> bool {
+    !ranges.is_empty() && ranges.iter().all(|range| range.map(id).is_none())
+}
+
 /// Patterns of what is left out; see [`super::SourceOptions::exclude`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Excludes {

@@ -11,7 +11,8 @@ use crate::archive::header::{BLOCK, Header};
 const EMPTY_MAX: u64 = 1 << 20;
 
 /// Where the formats have their magic bytes, and their names.
-const MAGICS: [(u64, &[u8], &str); 11] = [
+type Magic = (usize, &'static [u8], &'static str);
+const VOLUMES: [Magic; 11] = [
     (1080, b"\x53\xef", "an ext2, ext3 or ext4 volume"),
     (65_600, b"_BHRfS_M", "a btrfs volume"),
     (0, b"XFSB", "an XFS volume"),
@@ -24,14 +25,52 @@ const MAGICS: [(u64, &[u8], &str); 11] = [
     (0, b"QFI\xfb", "a qcow2 disk image"),
     (0, b"\x3a\xff\x26\xed", "an Android sparse image"),
 ];
+const ARCHIVES: [Magic; 15] = [
+    (0, b"BZh", "packed with bzip2: `bunzip2` unpacks it"),
+    (0, b"\x04\x22\x4d\x18", "packed with lz4: `lz4 -d` unpacks it"),
+    (0, b"\x02\x21\x4c\x18", "packed with lz4 (the old format of Linux): `lz4 -d` unpacks it"),
+    (0, b"LZIP", "packed with lzip: `lzip -d` unpacks it"),
+    (0, b"\x5d\0\0", "packed with lzma: `xz -d --format=lzma` unpacks it"),
+    (0, b"\x1f\x9d", "packed with compress: `gzip -d` unpacks it"),
+    (0, b"\x89LZO\0\r\n\x1a\n", "packed with lzop: `lzop -d` unpacks it"),
+    (0, b"070701", CPIO),
+    (0, b"070702", CPIO),
+    (0, b"070707", CPIO),
+    (0, b"\xc7\x71", CPIO),
+    (0, b"PK\x03\x04", "a zip archive: `bsdtar -cf - @FILE` makes a tar archive of it"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive: `bsdtar -cf - @FILE` makes a tar archive of it"),
+    (
+        0,
+        b"!<arch>\n",
+        "an ar archive (as .deb): `dpkg-deb --fsys-tarfile` gives the tar archive in a package",
+    ),
+    (0, b"\xed\xab\xee\xdb", "an RPM package: `rpm2archive` makes a tar archive of it"),
+];
+const CPIO: &str = "a cpio archive: `bsdtar -cf - @FILE` makes a tar archive of it";
+/// Bytes from the beginning that tell all of them.
+const START: usize = 65_608;
+
+/// The name of the kind of file that begins so, if it is one of these.
+pub(super) fn name_in(start: &[u8]) -> Option<&'static str> {
+    one_of(&VOLUMES, start).or_else(|| one_of(&ARCHIVES, start))
+}
+
+/// Whether an archive begins so of a kind that is not read.
+pub(super) fn is_other_archive(start: &[u8]) -> bool {
+    one_of(&ARCHIVES, start).is_some()
+}
+
+fn one_of(kinds: &[Magic], start: &[u8]) -> Option<&'static str> {
+    let has = |at: usize, magic: &[u8]| start.get(at..at + magic.len()) == Some(magic);
+    kinds.iter().find(|(at, magic, _)| has(*at, magic)).map(|(_, _, name)| *name)
+}
 
 /// The name of the kind of file, if it is one of these.
 fn name_of(section: &Section) -> Option<&'static str> {
-    MAGICS.iter().find_map(|(at, magic, name)| {
-        let mut found = vec![0; magic.len()];
-        let is_long = section.bytes() >= at + magic.len() as u64;
-        (is_long && section.read_exact_at(*at, &mut found).is_ok() && found == *magic).then_some(*name)
-    })
+    let len = usize::try_from(section.bytes()).unwrap_or(START).min(START);
+    let mut start = vec![0; len];
+    section.read_exact_at(0, &mut start).ok()?;
+    name_in(&start)
 }
 
 /// Refuses what does not begin as an archive does, if its name is known, and what begins as the end of one, unless nothing
@@ -79,6 +118,10 @@ mod tests {
         assert!(refused(disk).contains("a disk with partitions"));
         for zeros in [512, 1024, 10_240, 1 << 20] {
             assert_eq!(refused(vec![0; zeros]), "");
+        }
+        for (start, word) in [(&b"BZh91AY"[..], "bunzip2"), (b"070701", "bsdtar"), (b"PK\x03\x04", "zip")] {
+            let said = refused([start, &[7; 600]].concat());
+            assert!(said.contains(word), "{said}");
         }
         assert!(refused(vec![0; 3 << 20]).contains("no entry"));
         assert!(refused([vec![0; 4096], vec![1; 512]].concat()).contains("no entry"));

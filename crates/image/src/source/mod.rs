@@ -16,8 +16,9 @@
 //! | `options`, `filter` | what is left out, whose the files become, which times are allowed |
 //! | `owners` | names of owners, from the source itself |
 //! | `foreign`, `capability` | what is no archive, by name; the root user of capabilities |
+//! | `overlayfs` | whiteouts and attributes of overlayfs in layers |
 //! | `open` | what a source is, by its content |
-//! | `devices`, `contexts`, `lines` | tables beside a source: devices and owners, labels of SELinux |
+//! | `devices`, `contexts`, `fs_config`, `lines` | tables beside a source: devices and owners, labels, Android's owners |
 //! | `reading` | what goes along: the place of spools, progress, oddities |
 //!
 //! A new kind of source takes four steps: a module whose `read` puts entries into a [`CatalogueBuilder`] and counts
@@ -46,12 +47,14 @@ mod directory;
 mod error;
 mod filter;
 mod foreign;
+mod fs_config;
 mod input;
 mod lines;
 #[cfg(feature = "archives")]
 mod oci;
 mod open;
 mod options;
+mod overlayfs;
 mod owners;
 mod reading;
 #[cfg(feature = "archives")]
@@ -63,6 +66,7 @@ pub use data::DataReader;
 pub use devices::DeviceTable;
 pub use error::{SourceError, SourceWarning};
 pub use filter::{FilterError, IdRange, Owner, OwnerId};
+pub use fs_config::FsConfig;
 pub use input::Section;
 pub use open::{Layer, Source};
 pub use options::SourceOptions;

@@ -22,6 +22,7 @@ use std::path::Path;
 pub struct Source {
     catalogue: Catalogue,
     warnings: Vec<SourceWarning>,
+    configuration: Option<Vec<u8>>,
 }
 
 impl Source {
@@ -31,6 +32,13 @@ impl Source {
     /// Any [`SourceError`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, SourceError> {
         SourceOptions::new().open(path)
+    }
+
+    /// Whether a file is an archive by its beginning: a tar archive, plain or packed, or one of a kind that is not read.
+    #[must_use]
+    pub fn is_archive(file: &File) -> bool {
+        let section = file.try_clone().and_then(Section::whole);
+        section.is_ok_and(|section| compression::begins_archive(&section))
     }
 
     /// Options, for what is not to be taken as it is.
@@ -50,6 +58,19 @@ impl Source {
         self.catalogue
     }
 
+    /// The configuration of a container image, as its JSON: entry point, environment, user. Of several sources that of
+    /// the last image.
+    #[must_use]
+    pub fn configuration(&self) -> Option<&[u8]> {
+        self.configuration.as_deref()
+    }
+
+    /// Files that lost data while they were copied: see [`SourceOptions::in_use`].
+    #[must_use]
+    pub fn lost(&self) -> Vec<SourceWarning> {
+        self.catalogue.lost()
+    }
+
     /// What was odd, and did not keep the source from being read.
     #[must_use]
     pub fn warnings(&self) -> &[SourceWarning] {
@@ -59,7 +80,7 @@ impl Source {
 
 impl From<Catalogue> for Source {
     fn from(catalogue: Catalogue) -> Self {
-        Source { catalogue, warnings: Vec::new() }
+        Source { catalogue, warnings: Vec::new(), configuration: None }
     }
 }
 
@@ -82,6 +103,27 @@ impl SourceOptions {
         let mut reading = Reading::new(self)?;
         let section = compression::unpacked(&mut reading, packed, &name)?;
         archived::read(self, reading, &section, &name)
+    }
+
+    /// The configuration of the container image at `path`, of which no layer is read; `None` if it is something else.
+    ///
+    /// # Errors
+    /// As [`SourceOptions::open`].
+    pub fn configuration(&self, path: impl AsRef<Path>) -> Result<Option<Vec<u8>>, SourceError> {
+        let path = path.as_ref();
+        let mut reading = Reading::new(self)?;
+        reading.skips_layers = true;
+        let mut builder = CatalogueBuilder::new(self.clone())?;
+        let name = path.display().to_string();
+        let section = match Found::at(path)? {
+            Found::Directory(directory) => {
+                archived::image_in(&mut reading, &mut builder, (path, directory))?;
+                return Ok(reading.configuration);
+            }
+            Found::Stream(_) => return Ok(None),
+            Found::File(packed) => compression::unpacked(&mut reading, packed, &name)?,
+        };
+        Ok(archived::read(self, reading, &section, &name)?.configuration)
     }
 
     /// Reads an archive from a stream, such as standard input; `name` is how messages call it.
@@ -218,10 +260,31 @@ impl SourceOptions {
         if let (Some(table), Some(placed)) = (&self.devices, placed) {
             table.apply(&placed, &mut catalogue, self.prefix.as_deref())?;
         }
-        if let Some(contexts) = &self.contexts {
-            contexts.apply(&mut catalogue)?;
+        if let Some(table) = &self.fs_config {
+            table.apply(&mut catalogue, &self.mount_point)?;
         }
-        Ok(Source { catalogue, warnings: reading.warnings })
+        if let Some(contexts) = &self.contexts
+            && !contexts.apply(&mut catalogue, &self.mount_point)?
+        {
+            reading.warnings.push(SourceWarning::NoLabels { table: contexts.name().to_owned() });
+        }
+        self.warn_of_owners(&catalogue, &mut reading.warnings);
+        Ok(Source { catalogue, warnings: reading.warnings, configuration: reading.configuration })
+    }
+
+    /// Tells of owners and of a root directory that are seldom meant.
+    fn warn_of_owners(&self, catalogue: &Catalogue, warnings: &mut Vec<SourceWarning>) {
+        if let Some((count, Ids { uid, gid })) = catalogue.unmapped().filter(|_| self.owner.is_none()) {
+            warnings.push(SourceWarning::Unmapped { count, first: (uid, gid) });
+        }
+        let mode = catalogue.metadata(catalogue.root()).mode;
+        if mode & 0o077 == 0
+            && self.root_mode.is_none()
+            && self.fs_config.is_none()
+            && catalogue.has_own_root()
+        {
+            warnings.push(SourceWarning::ClosedRoot { mode });
+        }
     }
 }
 

@@ -1,13 +1,14 @@
 //! How a source is read: what is left out, whose the files become, which times are allowed, which image of several.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::attributes::{Ids, Stamps};
 use super::capability;
 use super::contexts::FileContexts;
 use super::devices::DeviceTable;
-use super::filter::{Excludes, FilterError, IdRange, Owner, check_platform, map};
+use super::filter::{Excludes, FilterError, IdRange, Owner, check_platform, is_outside, map};
+use super::fs_config::FsConfig;
 use crate::archive::acl::{self, Acl};
 use crate::archive::{Timestamp, Xattr};
 use crate::watch::Watch;
@@ -47,7 +48,14 @@ pub struct SourceOptions {
     pub(super) spool: Option<PathBuf>,
     pub(super) devices: Option<DeviceTable>,
     pub(super) contexts: Option<FileContexts>,
+    pub(super) fs_config: Option<FsConfig>,
+    pub(super) mount_point: Vec<u8>,
     pub(super) one_file_system: bool,
+    pub(super) in_use: bool,
+    pub(super) no_xattrs: bool,
+    pub(super) keep_going: bool,
+    /// Files of the host that are no part of a source, by device and inode.
+    pub(super) except: Vec<(u64, u64)>,
     pub(super) most: Option<u64>,
     pub(super) watch: Watch,
 }
@@ -144,6 +152,35 @@ impl SourceOptions {
         self
     }
 
+    /// Goes on where a file of a directory vanishes or becomes shorter while it is copied: zeros stand for what is lost, and
+    /// [`super::Source::lost`] tells of it. Else that is an error.
+    pub fn in_use(mut self, goes_on: bool) -> Self {
+        self.in_use = goes_on;
+        self
+    }
+
+    /// Takes what stands before the place where an archive is damaged or cut off, and warns of it
+    /// ([`super::SourceWarning::Cut`]). Else that is an error.
+    pub fn keep_going(mut self, goes_on: bool) -> Self {
+        self.keep_going = goes_on;
+        self
+    }
+
+    /// Takes no extended attributes from the source, access control lists and capabilities among them.
+    pub fn without_xattrs(mut self, without: bool) -> Self {
+        self.no_xattrs = without;
+        self
+    }
+
+    /// Leaves out a file of the host that lies in a directory of the source: what an image is to replace. Nothing is left
+    /// out if there is none.
+    pub fn except(mut self, file: impl AsRef<Path>) -> Self {
+        if let Ok((facts, _)) = platfs_host::target_of(file.as_ref()) {
+            self.except.push((facts.id.device, facts.id.inode));
+        }
+        self
+    }
+
     /// Lists a directory with this many threads; as many as help if it is not said.
     pub fn threads(mut self, count: NonZeroUsize) -> Self {
         self.threads = Some(count);
@@ -170,6 +207,19 @@ impl SourceOptions {
         self
     }
 
+    /// Sets owners, permission bits and capabilities by Android's `fs_config`; it has the last word about them.
+    pub fn fs_config(mut self, table: FsConfig) -> Self {
+        self.fs_config = Some(table);
+        self
+    }
+
+    /// Names the directory on which the volume will be mounted: paths in tables of labels and of `fs_config` begin with it.
+    pub fn mount_point(mut self, directory: impl AsRef<[u8]>) -> Self {
+        let names = directory.as_ref().split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        self.mount_point = names.collect::<Vec<_>>().join(&b'/');
+        self
+    }
+
     /// Bounds what the source may become: the bytes that its packed archives and layers unpack to, all together, the
     /// memory that names and attributes take, and the blocks of data that lie scattered. Where nothing is said it is 1 GiB,
     /// or 250 times as many bytes as it has (16 times in memory), whichever is more: an archive made to fill a disk is
@@ -188,6 +238,11 @@ impl SourceOptions {
     /// Applies the mappings.
     pub(super) fn map_ids(&self, ids: Ids) -> Ids {
         Ids { uid: map(&self.map_uid, ids.uid), gid: map(&self.map_gid, ids.gid) }
+    }
+
+    /// Whether mappings were given that say nothing about an owner or group.
+    pub(super) fn leaves(&self, ids: Ids) -> bool {
+        is_outside(&self.map_uid, ids.uid) || is_outside(&self.map_gid, ids.gid)
     }
 
     /// Refuses ranges that contradict each other. Several numbers may well become one.

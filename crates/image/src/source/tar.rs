@@ -5,9 +5,11 @@ use super::catalogue::{CatalogueBuilder, CatalogueError, NewNode, Origin};
 use super::error::{SourceError, SourceWarning};
 use super::foreign;
 use super::input::Section;
+use super::overlayfs::{self, Sign};
 use super::reading::Reading;
-use crate::archive::{Entry, EntryKind, Reader, TarError};
+use crate::archive::{Entry, EntryKind, Names, Problem, Reader, TarError};
 use crate::text::Quoted;
+use std::sync::Arc;
 
 /// What begins the name of a whiteout.
 pub(super) const WHITEOUT: &[u8] = b".wh.";
@@ -45,9 +47,22 @@ pub(super) fn read(
     section: &Section,
     name: &str,
 ) -> Result<(), SourceError> {
+    read_over(reading, builder, section, (name, Arc::default()))
+}
+
+/// The same where the tables of a tree below say numbers of owners, too.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_over(
+    reading: &mut Reading,
+    builder: &mut CatalogueBuilder,
+    section: &Section,
+    (name, names): (&str, Arc<Names>),
+) -> Result<(), SourceError> {
     let origin = builder.add_section(section.clone());
-    let mut reader = begin(section, name)?;
-    while let Some(entry) = next(&mut reader, name)? {
+    let mut reader = begin(section, name)?.over(names);
+    while let Some(entry) = next(reading, &mut reader, name)? {
         reading.meter.file()?;
         put(builder, &entry, origin).map_err(|error| tree(name, error))?;
         reading.bounds.tree(builder, name)?;
@@ -56,23 +71,54 @@ pub(super) fn read(
     Ok(())
 }
 
+/// The signs by which a layer speaks of lower ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Signs {
+    /// Names of whiteouts: a layer of a container image. A device 0:0 in it is one.
+    Names,
+    /// Those of overlayfs, too: a layer may be its upper directory.
+    Overlayfs,
+}
+
+impl Signs {
+    fn of(self, entry: &Entry, name: &str) -> Result<Sign, SourceError> {
+        if self == Signs::Names {
+            return Ok(Sign::None);
+        }
+        let looked = overlayfs::Entry {
+            device: (entry.kind == EntryKind::CharDevice).then_some(entry.device),
+            is_empty_file: entry.kind == EntryKind::File && entry.size == 0,
+            xattrs: &entry.xattrs,
+        };
+        let (archive, path) = (|| name.to_owned(), || entry.path.clone());
+        looked.sign().map_err(|problem| SourceError::Overlayfs { archive: archive(), path: path(), problem })
+    }
+}
+
 /// Reads a layer over those already in `builder`, after the OCI image specification, "Image Layer Filesystem
 /// Changeset". Whiteouts act on lower layers only, wherever they stand in their own: the archive is gone
 /// through twice.
 ///
 /// # Errors
-/// As [`read`].
+/// As [`read`]; [`SourceError::Overlayfs`].
 pub(super) fn read_layer(
     reading: &mut Reading,
     builder: &mut CatalogueBuilder,
-    section: &Section,
+    (section, signs): (&Section, Signs),
     name: &str,
 ) -> Result<(), SourceError> {
-    let mut reader = begin(section, name)?;
+    let names = reading.names(builder);
+    let mut reader = begin(section, name)?.over(Arc::clone(&names));
     let mut entries = false;
-    while let Some(entry) = next(&mut reader, name)? {
+    while let Some(entry) = next(reading, &mut reader, name)? {
         let (above, last) = split_name(&entry.path);
         entries |= !last.starts_with(WHITEOUT);
+        match signs.of(&entry, name)? {
+            Sign::Whiteout => builder.remove(&entry.path),
+            Sign::Opaque => builder.clear(&entry.path),
+            Sign::None => Ok(()),
+        }
+        .map_err(|error| tree(name, error))?;
         match whiteout(last) {
             Some(Whiteout::All) => builder.clear(above),
             Some(Whiteout::Name(hidden)) => builder.remove(&[above, hidden].concat()),
@@ -81,20 +127,24 @@ pub(super) fn read_layer(
         .map_err(|error| tree(name, error))?;
     }
     keep_warnings(reading, &reader, name);
-    if entries { read_without_whiteouts(reading, builder, section, name) } else { Ok(()) }
+    let again = Reader::new(section).over(names);
+    if entries { read_without_whiteouts(reading, builder, (section, again, signs), name) } else { Ok(()) }
 }
 
 fn read_without_whiteouts(
     reading: &mut Reading,
     builder: &mut CatalogueBuilder,
-    section: &Section,
+    (section, mut reader, signs): (&Section, Reader<&Section>, Signs),
     name: &str,
 ) -> Result<(), SourceError> {
     let origin = builder.add_section(section.clone());
-    let mut reader = Reader::new(section);
-    while let Some(entry) = next(&mut reader, name)? {
+    while let Some(mut entry) = next(reading, &mut reader, name)? {
         reading.meter.file()?;
-        if !split_name(&entry.path).1.starts_with(WHITEOUT) {
+        let is_whiteout = signs.of(&entry, name)? == Sign::Whiteout;
+        if !is_whiteout && !split_name(&entry.path).1.starts_with(WHITEOUT) {
+            if signs == Signs::Overlayfs {
+                entry.xattrs = overlayfs::shown(&entry.xattrs);
+            }
             put(builder, &entry, origin).map_err(|error| tree(name, error))?;
             reading.bounds.tree(builder, name)?;
         }
@@ -134,8 +184,18 @@ fn begin<'s>(section: &'s Section, name: &str) -> Result<Reader<&'s Section>, So
     Ok(Reader::new(section))
 }
 
-fn next(reader: &mut Reader<&Section>, name: &str) -> Result<Option<Entry>, SourceError> {
-    reader.next_entry().map_err(|error: TarError| SourceError::Tar { archive: name.to_owned(), error })
+fn next(
+    reading: &mut Reading,
+    reader: &mut Reader<&Section>,
+    name: &str,
+) -> Result<Option<Entry>, SourceError> {
+    let failed = |error: TarError| SourceError::Tar { archive: name.to_owned(), error };
+    match reader.next_entry() {
+        // Of what is no archive nothing can be taken.
+        Err(error) if matches!(*error.problem, Problem::NotTar) => Err(failed(error)),
+        Err(error) => reading.cut(name, failed(error)).map(|()| None),
+        Ok(entry) => Ok(entry),
+    }
 }
 
 fn tree(name: &str, error: CatalogueError) -> SourceError {

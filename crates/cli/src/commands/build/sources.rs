@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use platfs::placing;
-use platfs_image::source::{DeviceTable, FileContexts, FilterError, Layer};
+use platfs_image::source::{DeviceTable, FileContexts, FilterError, FsConfig, Layer};
 use platfs_image::{Source, SourceError, SourceOptions};
 
 use super::{Build, failed};
@@ -23,7 +24,11 @@ impl Build {
         let spec = image::parse(self.image());
         let wrong = |error: FilterError| Failure::Usage(wrong_option(&error));
         let options = Source::options().exclude(&self.exclude).map_err(wrong)?;
-        let mut options = options.one_file_system(self.one_file_system);
+        let mut options =
+            options.one_file_system(self.one_file_system).in_use(true).keep_going(self.keep_going);
+        // What is replaced, or lies beside the image, is no part of it.
+        let beside = self.disk.disk(self.image())?;
+        options = beside.beside().chain([&*spec.path]).fold(options, |options, path| options.except(path));
         options = self.map_uid.iter().fold(options, |options, range| options.map_uid(*range));
         options = self.map_gid.iter().fold(options, |options, range| options.map_gid(*range));
         if let Some(owner) = &self.owner {
@@ -53,7 +58,7 @@ impl Build {
         // Where the user says, or else beside the image; beside a block device there is only memory.
         let has_place = std::env::var_os("TMPDIR").is_some_and(|place| !place.is_empty());
         let is_block = std::fs::metadata(&spec.path).is_ok_and(|found| found.file_type().is_block_device());
-        if !is_block && !has_place {
+        if !is_block && !has_place && self.image() != "-" {
             let beside =
                 spec.path.parent().filter(|parent| !parent.as_os_str().is_empty() && parent.is_dir());
             options = options.spool(beside.unwrap_or(Path::new(".")));
@@ -63,7 +68,9 @@ impl Build {
 
     /// Options of `-E` about the root directory hold for that of the source, too.
     fn with_root(&self, mut options: SourceOptions) -> Result<SourceOptions, Failure> {
-        let root = self.format.parse()?.root;
+        let format = self.format.parse()?;
+        options = options.without_xattrs(format.no_xattrs);
+        let root = format.root;
         if let Some((uid, gid)) = root.owner {
             options = options.root_owner(uid, gid);
         }
@@ -80,6 +87,12 @@ impl Build {
     fn with_tables(&self, mut options: SourceOptions) -> Result<SourceOptions, Failure> {
         if let Some(path) = &self.pseudo {
             options = options.devices(DeviceTable::open(path).map_err(source_failure)?);
+        }
+        if let Some(path) = &self.fs_config {
+            options = options.fs_config(FsConfig::open(path).map_err(source_failure)?);
+        }
+        if let Some(directory) = &self.mount_point {
+            options = options.mount_point(directory.as_bytes());
         }
         if let Some(path) = &self.file_contexts {
             options = options.contexts(FileContexts::open(path).map_err(source_failure)?);

@@ -4,9 +4,12 @@
 //! dumpe2fs(8), then, if asked for, the groups. The superblock is read by itself, so that an image
 //! with unknown features or a broken superblock is shown as far as it can be, with what is wrong.
 
+mod container;
 mod groups;
+mod search;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
@@ -16,6 +19,8 @@ use ondisk::units::InodeNumber;
 use platfs::device::{Device, mmp};
 use platfs::{OpenOptions, Volume};
 use platfs_forensics::facts::{self, Fact};
+use platfs_host::{Opened, target_of};
+use platfs_image::Source;
 use serde_json::{Map, Value};
 
 use super::cage;
@@ -29,8 +34,13 @@ use crate::text::Shown;
 /// Arguments of `plat info`.
 #[derive(Args, Debug)]
 pub struct Info {
-    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
+    /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`. Or a container image, of which the
+    /// configuration is shown.
     image: OsString,
+    /// Looks at each sector for volumes, and prints the names by which commands take them: where a partition table is lost, or
+    /// volumes lie in something else (LVM).
+    #[arg(long, conflicts_with = "groups")]
+    search: bool,
     /// Every block group, too.
     #[arg(short, long)]
     groups: bool,
@@ -84,10 +94,20 @@ impl Info {
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let name = image::shown(&self.image).to_string();
+        let path = Path::new(&self.image);
+        if path.is_dir() && container::print(console, &self.image, self.json)? {
+            return Ok(());
+        }
         warn_of_writer(&self.image, console);
         let device = open_device(&self.image)?;
-        let raw = platfs::read_superblock(&*device)
-            .map_err(|error| Failure::about(&name, no_superblock(&*device, &name, &error)))?;
+        if self.search {
+            return search::run(console, &self.image, &*device, self.json);
+        }
+        let raw = match platfs::read_superblock(&*device) {
+            Ok(raw) => raw,
+            Err(_) if is_archive(path) && container::print(console, &self.image, self.json)? => return Ok(()),
+            Err(error) => return Err(Failure::about(&name, no_superblock(&*device, &name, &error))),
+        };
         let findings = Findings::of(Arc::clone(&device), raw);
         if self.json {
             self.json(console, &findings)?
@@ -134,6 +154,10 @@ impl Info {
         }
         Ok(json::print(console.out, all)?)
     }
+}
+
+fn is_archive(path: &Path) -> bool {
+    matches!(target_of(path), Ok((_, Opened::File(file))) if Source::is_archive(&file))
 }
 
 pub(super) fn print(console: &mut Console<'_>, fact: &Fact) -> Result<(), Failure> {

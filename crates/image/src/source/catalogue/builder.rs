@@ -349,7 +349,7 @@ impl CatalogueBuilder {
         self.entries.get(at as usize)?.node
     }
 
-    fn name(&self, name: Name) -> &[u8] {
+    pub(super) fn name(&self, name: Name) -> &[u8] {
         let start = name.start as usize;
         self.names.get(start..start + usize::from(name.len)).unwrap_or_default()
     }

@@ -5,6 +5,7 @@ use super::node::{Content, NodeId, NodeKind};
 use super::{Catalogue, Child, ChildRange, Summary};
 use crate::archive::Timestamp;
 use crate::source::attributes::Stamps;
+use crate::source::data::LostData;
 use crate::source::filter::Excludes;
 
 impl CatalogueBuilder {
@@ -29,6 +30,7 @@ impl CatalogueBuilder {
             layers: self.layers,
             replaced: self.replaced,
             summary: Summary::default(),
+            lost: LostData::new(self.options.in_use),
         };
         if !self.options.exclude.is_empty() {
             catalogue.leave_out(&self.options.exclude, self.base);

@@ -33,6 +33,7 @@ impl CatalogueBuilder {
         Ok(Node {
             kind,
             implied: false,
+            unmapped: self.options.leaves(attributes.ids),
             // That of a link means nothing to Linux, which makes all the same.
             mode: if kind == NodeKind::Symlink { 0o777 } else { attributes.mode & 0o7777 },
             ids: self.options.map_ids(attributes.ids),
@@ -105,6 +106,9 @@ impl CatalogueBuilder {
     }
 
     pub(super) fn add_xattrs(&mut self, mut xattrs: Vec<Xattr>) -> Result<u32, CatalogueError> {
+        if self.options.no_xattrs {
+            return Ok(0);
+        }
         let before = xattrs.len();
         xattrs.retain(|xattr| is_kept(&xattr.name));
         self.dropped_xattrs += before - xattrs.len();

@@ -15,6 +15,7 @@ mod finish;
 mod host;
 mod make;
 mod node;
+mod peek;
 mod resolve;
 mod walk;
 
@@ -24,6 +25,7 @@ pub use error::CatalogueError;
 pub use node::{Extent, Metadata, NodeId, NodeKind, Origin};
 pub use walk::{Step, Walk};
 
+use super::data::LostData;
 use super::input::Section;
 use crate::archive::{Device, Xattr};
 use node::{Content, Node};
@@ -119,6 +121,7 @@ pub struct Catalogue {
     /// What had the name of a node before.
     replaced: HashMap<NodeId, NodeId>,
     summary: Summary,
+    pub(super) lost: LostData,
 }
 
 /// A directory's entries: those that are no directories first, each part sorted by name.
@@ -190,6 +193,19 @@ impl Catalogue {
     pub fn xattrs(&self, id: NodeId) -> &[Xattr] {
         let place = self.node(id).xattrs.checked_sub(1);
         place.and_then(|place| self.xattrs.get(place as usize)).map(AsRef::as_ref).unwrap_or_default()
+    }
+
+    /// How many files have an owner or group that the mappings say nothing about, and the owner of the first.
+    pub(super) fn unmapped(&self) -> Option<(u64, Ids)> {
+        let named = |node: &&Node| node.unmapped && node.links > 0;
+        let mut all = self.nodes.iter().filter(named);
+        let first = all.next()?.ids;
+        Some((1 + all.count() as u64, first))
+    }
+
+    /// Whether an entry of the source described the root.
+    pub(super) fn has_own_root(&self) -> bool {
+        !self.node(self.root()).implied
     }
 
     /// Flags such as *immutable*, as far as they are known before data are read: of directories and of files without data.

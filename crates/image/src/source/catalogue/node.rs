@@ -107,6 +107,8 @@ pub(super) struct Node {
     pub(super) kind: NodeKind,
     /// Made because a path needed it; its times come when the catalogue is finished.
     pub(super) implied: bool,
+    /// Its owner or group is one that the mappings say nothing about.
+    pub(super) unmapped: bool,
     pub(super) mode: u16,
     pub(super) ids: Ids,
     pub(super) modified: Timestamp,
@@ -125,6 +127,7 @@ impl Node {
         Self {
             kind: NodeKind::Directory,
             implied: true,
+            unmapped: false,
             mode: 0o755,
             ids: Ids::default(),
             modified: Timestamp::default(),

@@ -10,6 +10,7 @@
 //!
 //! Times: only the time of contents is taken; the others change when a program reads the directory.
 
+mod layers;
 mod list;
 mod queue;
 
@@ -19,7 +20,6 @@ use super::attributes::{Attributes, Ids};
 use super::catalogue::{CatalogueBuilder, CatalogueError, NewNode, NodeId, Origin};
 use super::error::{SourceError, SourceWarning};
 use super::reading::Reading;
-use super::tar::{self, Whiteout};
 use crate::archive::{Device, Times, Timestamp, Xattr};
 use list::{Found, LeftOut, Lister};
 use platfs_host::Directory;
@@ -178,8 +178,14 @@ impl Tree<'_> {
     ) -> Result<Result<(), SourceError>, Failed> {
         let stat = rustix::fs::fstat(directory).map_err(|error| Failed::new("look at", b"", error))?;
         let xattrs = lister.xattrs(directory.as_fd(), b".", b"", FileType::Directory)?;
-        let put = self.builder.put(b"", attributes(&stat, xattrs), NewNode::Directory);
-        Ok(put.map(|_| ()).map_err(|error| self.misplaced(error)))
+        Ok(self.put_base(&stat, &xattrs))
+    }
+
+    fn put_base(&mut self, stat: &Stat, xattrs: &[Xattr]) -> Result<(), SourceError> {
+        let sign = self.sign(b"", stat, xattrs)?;
+        let put = self.builder.put(b"", attributes(stat, self.shown(xattrs)), NewNode::Directory);
+        let node = put.map_err(|error| self.misplaced(error))?;
+        self.hide_below(sign, node)
     }
 
     /// Takes listings until no directory is left.
@@ -215,28 +221,17 @@ impl Tree<'_> {
         for found in found {
             self.reading.meter.file()?;
             let path = join(&job.path, &found.name);
+            if self.builder.options().except.contains(&(found.stat.st_dev, found.stat.st_ino)) {
+                let reason = "it is what the image is to replace";
+                self.reading.warnings.push(SourceWarning::LeftOut { path, reason });
+                continue;
+            }
             if let Some((node, host)) = self.put(&job, &path, &found)? {
                 let parent = Arc::clone(&directory);
                 jobs.push(Job { parent, name: Some(found.name), path, node, host });
             }
         }
         Ok(jobs)
-    }
-
-    /// Does what whiteouts of a directory say, while it holds only what lower layers put there; gives the other entries.
-    fn whiteouts(&mut self, job: &Job, found: Vec<Found>) -> Result<Vec<Found>, SourceError> {
-        let (whiteouts, others): (Vec<Found>, Vec<Found>) =
-            found.into_iter().partition(|found| found.name.starts_with(tar::WHITEOUT));
-        for whiteout in whiteouts {
-            match tar::whiteout(&whiteout.name) {
-                Some(Whiteout::All) => {
-                    self.builder.empty(job.node).map_err(|error| self.misplaced(error))?;
-                }
-                Some(Whiteout::Name(name)) => self.builder.remove_at(job.node, name),
-                None => {}
-            }
-        }
-        Ok(others)
     }
 
     /// Puts one entry; a directory's node and number come back.
@@ -250,9 +245,12 @@ impl Tree<'_> {
             return linked.map(|()| None).map_err(|error| self.misplaced(error));
         }
         if is_directory {
-            let attributes = attributes(stat, found.xattrs.clone());
+            let sign = self.sign(path, stat, &found.xattrs)?;
+            let attributes = attributes(stat, self.shown(&found.xattrs));
             let put = self.builder.put_host_directory((job.node, job.host), &found.name, attributes);
-            return put.map(Some).map_err(|error| self.misplaced(error));
+            let (node, host) = put.map_err(|error| self.misplaced(error))?;
+            self.hide_below(sign, node)?;
+            return Ok(Some((node, host)));
         }
         let put = self.put_leaf(job, found).map_err(|error| self.misplaced(error))?;
         match put {
@@ -269,8 +267,7 @@ impl Tree<'_> {
     /// Puts a file that is no directory. `None` for a kind that no file system of ours has.
     fn put_leaf(&mut self, job: &Job, found: &Found) -> Result<Option<NodeId>, CatalogueError> {
         let stat = &found.stat;
-        let device =
-            Device { major: rustix::fs::major(stat.st_rdev), minor: rustix::fs::minor(stat.st_rdev) };
+        let device = device_of(stat);
         let new = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => NewNode::File {
                 size: u64::try_from(stat.st_size).unwrap_or(0),
@@ -287,7 +284,7 @@ impl Tree<'_> {
             FileType::Socket => NewNode::Socket,
             FileType::Directory | FileType::Unknown => return Ok(None),
         };
-        let attributes = attributes(stat, found.xattrs.clone());
+        let attributes = attributes(stat, self.shown(&found.xattrs));
         let node = self.builder.put_at(job.node, &found.name, attributes, new)?;
         self.builder.set_flags(node, found.flags);
         Ok(Some(node))
@@ -300,6 +297,10 @@ impl Tree<'_> {
 
 fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, name].join(&b'/') }
+}
+
+fn device_of(stat: &Stat) -> Device {
+    Device { major: rustix::fs::major(stat.st_rdev), minor: rustix::fs::minor(stat.st_rdev) }
 }
 
 fn attributes(stat: &Stat, xattrs: Vec<Xattr>) -> Attributes {

@@ -117,3 +117,33 @@ fn a_source_that_is_renamed_is_read_on() {
     catalogue.reader().read_file(catalogue.find(b"d/f").unwrap(), 0, &mut buf).unwrap();
     assert_eq!(&buf, b"mine");
 }
+
+/// A tree in use: zeros stand for what is lost, and it is told.
+#[test]
+fn what_is_lost_meanwhile_is_told() {
+    let root = tempfile::tempdir().unwrap();
+    let path = |name: &str| root.path().join(name);
+    for name in ["gone", "longer", "replaced", "shorter"] {
+        fs::write(path(name), b"data").unwrap();
+    }
+    let catalogue = catalogue(root.path(), SourceOptions::default().in_use(true)).unwrap();
+    fs::remove_file(path("gone")).unwrap();
+    fs::write(path("longer"), b"data and more").unwrap();
+    fs::remove_file(path("replaced")).unwrap();
+    symlink("/etc/passwd", path("replaced")).unwrap();
+    fs::write(path("shorter"), b"da").unwrap();
+    let mut reader = catalogue.reader();
+    let mut read = |name: &[u8]| {
+        let mut bytes = [1; 4];
+        assert_eq!(reader.read_file(catalogue.find(name).unwrap(), 0, &mut bytes).unwrap(), 4);
+        bytes
+    };
+    assert_eq!([read(b"gone"), read(b"replaced")], [[0; 4]; 2]);
+    assert_eq!((&read(b"longer"), &read(b"shorter")), (b"data", b"da\0\0"));
+    let mut told: Vec<String> = catalogue.lost().iter().map(ToString::to_string).collect();
+    told.sort();
+    assert_eq!(told.len(), 3, "{told:?}");
+    let says = |at: usize, name: &str, word: &str| told[at].contains(name) && told[at].contains(word);
+    assert!(says(0, "gone", "vanished") && says(1, "replaced", "vanished"), "{told:?}");
+    assert!(says(2, "shorter", "became shorter"), "{told:?}");
+}

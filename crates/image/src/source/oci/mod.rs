@@ -15,7 +15,7 @@ use super::catalogue::CatalogueBuilder;
 use super::compression;
 use super::error::SourceError;
 use super::reading::Reading;
-use super::tar;
+use super::tar::{self, Signs};
 use crate::archive::Input;
 use digest::Digest;
 use serde::Deserialize;
@@ -100,6 +100,7 @@ pub(super) fn read(
             if let Some(wanted) = platform.as_ref().filter(|_| !named) {
                 check_platform(reading, store, found.config.as_ref(), wanted)?;
             }
+            configure(reading, store, found.config.as_ref());
             return read_layers(reading, builder, store, &layers);
         }
         let manifests = found.manifests.unwrap_or_default();
@@ -138,6 +139,12 @@ fn check_platform(
     choose::refuse_other(machine.as_ref(), wanted).map_err(|problem| store.problem(problem))
 }
 
+/// Keeps the configuration. Layers are read without it, too: one that is missing or damaged is shown to nobody.
+fn configure(reading: &mut Reading, store: &Store, config: Option<&Descriptor>) {
+    let blob = config.and_then(|config| store.blob(reading, config).ok());
+    reading.configuration = blob.and_then(|blob| store.bytes(&blob, "the configuration").ok());
+}
+
 fn read_layers(
     reading: &mut Reading,
     builder: &mut CatalogueBuilder,
@@ -145,11 +152,14 @@ fn read_layers(
     layers: &[Descriptor],
 ) -> Result<(), SourceError> {
     bounded(store, layers.len())?;
+    if reading.skips_layers {
+        return Ok(());
+    }
     for layer in layers {
         let blob = store.blob(reading, layer)?;
         let unpacked = compression::unpacked(reading, blob, &layer.digest)?;
         builder.begin_layer();
-        tar::read_layer(reading, builder, &unpacked, &layer.digest)?;
+        tar::read_layer(reading, builder, (&unpacked, Signs::Names), &layer.digest)?;
     }
     Ok(())
 }
@@ -187,6 +197,7 @@ pub(super) fn read_flat(
     if layers.is_empty() {
         return Err(store.problem("the image has no layers".to_owned()));
     }
+    configure(reading, store, manifest.config.as_ref());
     read_layers(reading, builder, store, &layers)
 }
 
@@ -227,12 +238,16 @@ pub(super) fn read_docker_archive(
         )));
     }
     bounded(store, image.layers.len())?;
+    reading.configuration = Some(store.bytes(&store.open(&image.config)?, &image.config)?);
+    if reading.skips_layers {
+        return Ok(());
+    }
     for (layer, diff_id) in image.layers.iter().zip(&config.rootfs.diff_ids) {
         let unpacked = compression::unpacked(reading, store.open(layer)?, layer)?;
         let digest = Digest::parse(diff_id).map_err(|problem| store.problem(problem))?;
         store.verify(reading, &digest, &unpacked, layer)?;
         builder.begin_layer();
-        tar::read_layer(reading, builder, &unpacked, layer)?;
+        tar::read_layer(reading, builder, (&unpacked, Signs::Names), layer)?;
     }
     Ok(())
 }

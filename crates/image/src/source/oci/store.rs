@@ -110,12 +110,18 @@ impl Store {
         section: &Section,
         name: &str,
     ) -> Result<T, SourceError> {
+        let bytes = self.bytes(section, name)?;
+        serde_json::from_slice(&bytes).map_err(|error| self.problem(format!("{name}: {error}")))
+    }
+
+    /// All bytes of a JSON file.
+    pub(super) fn bytes(&self, section: &Section, name: &str) -> Result<Vec<u8>, SourceError> {
         if section.bytes() > MAX_JSON {
             return Err(self.problem(format!("{name} has more than {MAX_JSON} bytes")));
         }
         let mut bytes = vec![0; usize::try_from(section.bytes()).unwrap_or(0)];
         section.read_exact_at(0, &mut bytes).map_err(|error| SourceError::host("read", name, error))?;
-        serde_json::from_slice(&bytes).map_err(|error| self.problem(format!("{name}: {error}")))
+        Ok(bytes)
     }
 
     /// An error about this image.

@@ -41,7 +41,13 @@ fn files(paths: &[&str]) -> Section {
 fn layered(layers: &[Section]) -> Catalogue {
     let mut builder = CatalogueBuilder::new(SourceOptions::default()).unwrap();
     for layer in layers {
-        read_layer(&mut Reading::new(&SourceOptions::new()).unwrap(), &mut builder, layer, "layer").unwrap();
+        read_layer(
+            &mut Reading::new(&SourceOptions::new()).unwrap(),
+            &mut builder,
+            (layer, Signs::Names),
+            "layer",
+        )
+        .unwrap();
     }
     builder.finish()
 }
@@ -162,7 +168,7 @@ fn what_a_layer_has_below_a_file_of_a_lower_one_takes_its_place() {
     let mut reading = Reading::new(&SourceOptions::new()).unwrap();
     for layer in [files(&["foo", "bar"]), files(&["foo/inside", "bar/.wh.gone"])] {
         builder.begin_layer();
-        read_layer(&mut reading, &mut builder, &layer, "layer").unwrap();
+        read_layer(&mut reading, &mut builder, (&layer, Signs::Names), "layer").unwrap();
     }
     let tree = builder.finish();
     assert_eq!(names(&tree), ["bar", "foo", "inside"]);
@@ -170,7 +176,10 @@ fn what_a_layer_has_below_a_file_of_a_lower_one_takes_its_place() {
     // In one archive it is a mistake.
     let mut builder = CatalogueBuilder::new(SourceOptions::default()).unwrap();
     builder.begin_layer();
-    assert!(read_layer(&mut reading, &mut builder, &files(&["foo", "foo/inside"]), "layer").is_err());
+    assert!(
+        read_layer(&mut reading, &mut builder, (&files(&["foo", "foo/inside"]), Signs::Names), "layer")
+            .is_err()
+    );
 }
 
 #[test]

@@ -1,0 +1,65 @@
+//! A directory as a layer over others: what its whiteouts hide, and what its attributes say to overlayfs.
+
+use super::list::Found;
+use super::queue::Job;
+use super::{Tree, device_of, join};
+use crate::archive::Xattr;
+use crate::source::catalogue::NodeId;
+use crate::source::error::SourceError;
+use crate::source::overlayfs::{self, Sign};
+use crate::source::tar::{self, Whiteout};
+use rustix::fs::{FileType, Stat};
+
+impl Tree<'_> {
+    /// What an entry of a layer is to overlayfs.
+    pub(super) fn sign(&self, path: &[u8], stat: &Stat, xattrs: &[Xattr]) -> Result<Sign, SourceError> {
+        if !self.is_layer {
+            return Ok(Sign::None);
+        }
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let entry = overlayfs::Entry {
+            device: (kind == FileType::CharacterDevice).then(|| device_of(stat)),
+            is_empty_file: kind == FileType::RegularFile && stat.st_size == 0,
+            xattrs,
+        };
+        let (archive, path) = (|| self.root.display().to_string(), || path.to_vec());
+        entry.sign().map_err(|problem| SourceError::Overlayfs { archive: archive(), path: path(), problem })
+    }
+
+    /// The attributes that an image gets of an entry.
+    pub(super) fn shown(&self, xattrs: &[Xattr]) -> Vec<Xattr> {
+        if self.is_layer { overlayfs::shown(xattrs) } else { xattrs.to_vec() }
+    }
+
+    /// Empties a directory of what lower layers put there, if it is opaque.
+    pub(super) fn hide_below(&mut self, sign: Sign, node: NodeId) -> Result<(), SourceError> {
+        match sign {
+            Sign::Opaque => self.builder.empty(node).map_err(|error| self.misplaced(error)),
+            Sign::Whiteout | Sign::None => Ok(()),
+        }
+    }
+
+    /// Does what whiteouts of a directory say, while it holds only what lower layers put there; gives the other entries.
+    pub(super) fn whiteouts(&mut self, job: &Job, found: Vec<Found>) -> Result<Vec<Found>, SourceError> {
+        let mut others = Vec::new();
+        for found in found {
+            let sign = self.sign(&join(&job.path, &found.name), &found.stat, &found.xattrs)?;
+            if sign == Sign::Whiteout {
+                self.builder.remove_at(job.node, &found.name);
+                continue;
+            }
+            if !found.name.starts_with(tar::WHITEOUT) {
+                others.push(found);
+                continue;
+            }
+            match tar::whiteout(&found.name) {
+                Some(Whiteout::All) => {
+                    self.builder.empty(job.node).map_err(|error| self.misplaced(error))?;
+                }
+                Some(Whiteout::Name(name)) => self.builder.remove_at(job.node, name),
+                None => {}
+            }
+        }
+        Ok(others)
+    }
+}
