@@ -370,7 +370,7 @@ fn damage_ends_an_export_with_the_remedy() {
     for name in ["bad", "good"] {
         fs::write(tree.join("d").join(name), vec![7; 5000]).unwrap();
     }
-    must(plat(&["build", "-q", "-O", "^metadata_csum,^has_journal,^extent"], &[&tree, &image]));
+    must(plat(&["build", "-q", "-O", "^metadata_csum,^has_journal,^extent,^64bit"], &[&tree, &image]));
     tool::run(
         tool::command("debugfs").args(["-w", "-R", "set_inode_field /d/bad block[0] 4000000"]).arg(&image),
     );

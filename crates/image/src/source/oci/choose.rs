@@ -25,8 +25,25 @@ pub(super) fn manifest<'d>(
     match (named.as_slice(), platform) {
         ([], _) => Err("the index holds no image".to_owned()),
         ([only], None) => Ok(only),
+        (several, _) if several.len() > 1 && several.iter().all(|image| image.platform.is_none()) => {
+            the_named(several)
+        }
         (several, _) => by_platform(several, platform),
     }
+}
+
+/// Of images that say no platform the only one with a name: a commit takes the name from an older one, which stays.
+fn the_named<'d>(images: &[&'d Descriptor]) -> Result<&'d Descriptor, String> {
+    let mut named = images.iter().filter(|image| !names_of(image).is_empty()).copied();
+    let first = named.next();
+    match first.filter(|first| named.all(|other| other.digest == first.digest)) {
+        Some(image) => Ok(image),
+        None => Err(several(images)),
+    }
+}
+
+fn several(images: &[&Descriptor]) -> String {
+    format!("it holds several images, choose one by its name or digest: {}", list(images, names_of))
 }
 
 fn by_platform<'d>(images: &[&'d Descriptor], platform: Option<&str>) -> Result<&'d Descriptor, String> {
@@ -43,10 +60,7 @@ fn by_platform<'d>(images: &[&'d Descriptor], platform: Option<&str>) -> Result<
     match (fitting.next(), fitting.next()) {
         (Some(image), None) => Ok(image),
         (Some(image), Some(other)) if image.digest == other.digest => Ok(image),
-        (Some(_), Some(_)) => Err(format!(
-            "it holds several images, choose one by its name or digest: {}",
-            list(images, names_of)
-        )),
+        (Some(_), Some(_)) => Err(several(images)),
         (None, _) => Err(format!("it holds no image for {wanted}, but {}", list(images, platforms_of))),
     }
 }
@@ -181,5 +195,33 @@ fn host_architecture() -> &'static str {
         "powerpc64" => "ppc64le",
         "loongarch64" => "loong64",
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(digest: &str, name: Option<&str>) -> Descriptor {
+        let annotations = name.map(|name| [(NAMES[0].to_owned(), name.to_owned())].into());
+        Descriptor { digest: digest.to_owned(), size: 0, platform: None, annotations }
+    }
+
+    /// `buildah commit` to a layout takes the name from the image that had it.
+    #[test]
+    fn of_images_without_platforms_the_one_with_a_name_is_meant() {
+        let digest = |images: &[Descriptor], platform| {
+            manifest(images, None, platform).map(|image| image.digest.clone())
+        };
+        let left = [image("sha256:1", None), image("sha256:2", Some("t")), image("sha256:2", Some("u"))];
+        for platform in [None, Some("linux/amd64")] {
+            assert_eq!(digest(&left, platform), Ok("sha256:2".to_owned()));
+        }
+        for none in [[None, None], [Some("t"), Some("u")]] {
+            let [one, other] = none;
+            let said = digest(&[image("sha256:1", one), image("sha256:2", other)], None).unwrap_err();
+            assert!(said.contains("choose one by its name"), "{said}");
+        }
+        assert_eq!(digest(&[image("sha256:1", None)], None), Ok("sha256:1".to_owned()));
     }
 }
