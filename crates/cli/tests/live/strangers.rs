@@ -213,7 +213,9 @@ impl Calls {
                 let kind = self.random.pick(&kinds).copied().unwrap_or(FileType::Fifo);
                 calls::mknodat(CWD, name, kind, mode, at)
             }
-            12 => calls::accessat(CWD, name, Access::from_bits_truncate(bits), AtFlags::empty()),
+            12 => {
+                calls::accessat(CWD, name, Access::from_bits_truncate(bits.cast_signed()), AtFlags::empty())
+            }
             _ => {
                 let flags = AtFlags::from_bits_truncate(bits);
                 calls::statx(CWD, &name, flags, calls::StatxFlags::from_bits_truncate(bits))?;

@@ -260,7 +260,7 @@ fn modes_together(t: &mut Transcript) {
         F::PUNCH_HOLE | F::KEEP_SIZE | F::ZERO_RANGE,
         F::UNSHARE_RANGE,
         F::UNSHARE_RANGE | F::KEEP_SIZE,
-        F::NO_HIDE_STALE,
+        F::from_bits_retain(4),
         F::from_bits_retain(0x1000),
     ] {
         t.fallocate(&fd, mode, 0, UNIT);

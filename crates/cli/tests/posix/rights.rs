@@ -219,7 +219,7 @@ impl Sequence {
         let name = self.any();
         match self.random.below(3) {
             0 => {
-                let access = Access::from_bits_truncate(u32::try_from(self.random.below(8)).unwrap_or(0));
+                let access = Access::from_bits_truncate(i32::try_from(self.random.below(8)).unwrap_or(0));
                 t.access(name, access);
             }
             // A pipe would wait.

@@ -413,7 +413,7 @@ fn statx_agrees_with_stat(t: &mut Transcript) {
             x.stx_size == u64::try_from(stat.st_size).unwrap(),
             x.stx_ino == stat.st_ino,
             x.stx_atime.tv_sec == stat.st_atime,
-            u64::from(x.stx_mtime.tv_nsec) == stat.st_mtime_nsec,
+            i64::from(x.stx_mtime.tv_nsec) == stat.st_mtime_nsec,
             x.stx_rdev_major,
             x.stx_rdev_minor,
         ));
