@@ -228,6 +228,12 @@ impl Engine {
         self.shared.policy.wants_file()
     }
 
+    /// Whether the kernel that the policy follows writes files back by folios of many blocks.
+    #[must_use]
+    pub fn writes_folios(&self) -> bool {
+        self.shared.policy.writes_folios()
+    }
+
     /// The last writer of a file is gone: what was set aside for its growth is given up.
     pub fn closed(&self, owner: u64) {
         self.shared.reclaim(policy::Event::Closed(owner));

@@ -283,6 +283,7 @@ impl Delayed {
     pub(crate) fn note_write(&self, state: &mut State, bytes: u64, extends: bool) {
         (state.growth.ended, state.growth.commits) = (false, 0);
         let growth = &mut state.growth;
+        growth.step = growth.step.max(bytes);
         growth.last = self.written.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if extends {
             if growth.writes == 0 {

@@ -280,7 +280,22 @@ pub(super) fn insert(map: &mut MapMut<'_, '_>, run: NewRun) -> Result<()> {
         // Wraps only with a count of zero left: the caller checked the end.
         rest.logical = FileBlock(rest.logical.0.wrapping_add(new.count));
     }
-    Ok(())
+    if map.tx.space.wants_file() { shrink(map) } else { Ok(()) }
+}
+
+/// Brings the only leaf of a tree back into the inode if it fits: ext4 does so behind every extent that it puts in
+/// (Linux 6.18, `ext4_ext_try_to_merge_up`).
+fn shrink(map: &mut MapMut<'_, '_>) -> Result<()> {
+    let root = root(map.inode)?;
+    let Entries::Index(children) = &root.entries else { return Ok(()) };
+    let (&[only], 1) = (children.as_slice(), root.depth) else { return Ok(()) };
+    let leaf = child(map.view(), &root, only)?;
+    if entry_count(&leaf) > usize::from(root.capacity) {
+        return Ok(());
+    }
+    let new_root = Node { depth: 0, capacity: root.capacity, entries: leaf.entries };
+    new_root.store(&mut map.inode.raw_mut().i_block);
+    map.give_block(only.node)
 }
 
 fn insert_one(map: &mut MapMut<'_, '_>, new: Extent) -> Result<()> {

@@ -320,6 +320,11 @@ impl Space {
         self.writing.as_ref().is_some_and(|writing| writing.blocks.wants_file())
     }
 
+    /// See [`Engine::writes_folios`].
+    pub(crate) fn writes_folios(&self) -> bool {
+        self.writing.as_ref().is_some_and(|writing| writing.blocks.writes_folios())
+    }
+
     /// Where ext4 looks first for blocks of a file that has none: the second group of its flex group, as the first is
     /// for directories and others; without delay at one of sixteen places, by the process. Source: Linux 6.18,
     /// `ext4_inode_to_goal_block`.

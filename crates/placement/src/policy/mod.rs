@@ -50,6 +50,12 @@ pub trait BlockPolicy: Send + Sync {
         false
     }
 
+    /// Whether the kernel that is followed writes files back by folios of many blocks, and asks for the rest of one alone
+    /// where a run ended inside of it.
+    fn writes_folios(&self) -> bool {
+        false
+    }
+
     /// The bitmap of a group came.
     fn loaded(&self, _view: &View<'_>, _group: Group) {}
 

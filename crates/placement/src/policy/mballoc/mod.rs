@@ -239,6 +239,11 @@ impl BlockPolicy for Mballoc {
         true
     }
 
+    /// ext4 has them since 6.16.
+    fn writes_folios(&self) -> bool {
+        self.tunables.generation == Generation::From617
+    }
+
     /// Whoever reads ahead makes the buddy cache too (`ext4_mb_prefetch_fini`): the group enters its sets.
     fn loaded(&self, view: &View<'_>, group: Group) {
         self.groups.known(view, group.0);
