@@ -13,7 +13,7 @@ PLAT ?= target/release/plat
 LIBDIR ?= target/release
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: all build install install-files install-c install-c-files python web web-test test store-test crash crash-kernel models demo microvm book bench soak mix coverage packages setup fmt lint docs deny fuzz images tidy static features deb container targets targets-test
+.PHONY: all build install install-files install-c install-c-files python web web-test test store-test crash crash-kernel models demo microvm book bench soak mix in-cage count-calls coverage packages setup fmt lint docs deny fuzz images tidy static features deb container targets targets-test
 
 all: build
 
@@ -120,6 +120,14 @@ soak: setup
 mix: setup
 	$(CARGO) build --release -p platfs-cli
 	scripts/mix.sh $(MINUTES)
+
+# The suites of mounts in a cage that there must be. As root.
+in-cage: setup
+	scripts/in-cage.sh
+
+# System calls of caged processes over the suites, for the lists of what is allowed. As root, with strace.
+count-calls: setup
+	scripts/count-calls.sh
 
 # How much of the code the tests run, crate by crate, and the ten files with the least of it.
 coverage:

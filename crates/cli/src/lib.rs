@@ -51,8 +51,8 @@ pub const VERSION: &str = env!("PLATFS_VERSION");
 struct CommandLine {
     #[command(subcommand)]
     command: commands::Command,
-    /// What servers, and commands that only read an image, give up before they look at it: what the kernel has for that
-    /// (auto), nothing (off), or no work without all of it (require).
+    /// What servers, and commands on an image, give up before they look at it: what the kernel has for that (auto), nothing
+    /// (off), or no work without all of it (require).
     #[arg(long, global = true, value_name = "MODE", default_value = "auto", hide_default_value = true)]
     #[arg(help_heading = "Safety")]
     sandbox: sandbox::Mode,

@@ -10,13 +10,17 @@ use ondisk::quota::QuotaKind;
 pub struct Names(HashMap<u32, String>);
 
 impl Names {
+    /// The files that have them.
+    pub const FILES: [&str; 3] = ["/etc/passwd", "/etc/group", "/etc/projid"];
+
     /// Those of this host; none where there is no such file.
     #[must_use]
     pub fn of_host(kind: QuotaKind) -> Self {
+        let [users, groups, projects] = Self::FILES;
         let (path, column) = match kind {
-            QuotaKind::User => ("/etc/passwd", 2),
-            QuotaKind::Group => ("/etc/group", 2),
-            QuotaKind::Project => ("/etc/projid", 1),
+            QuotaKind::User => (users, 2),
+            QuotaKind::Group => (groups, 2),
+            QuotaKind::Project => (projects, 1),
         };
         Self::parse(&std::fs::read_to_string(path).unwrap_or_default(), column)
     }

@@ -85,8 +85,7 @@ pub fn give_up() {
 #[must_use]
 pub fn reached(name: &OsStr) -> Plan {
     let Ok(address) = address(name) else { return Plan::default() };
-    let place = address.place();
-    let own = place.trim_start().strip_prefix("file://").map(PathBuf::from);
+    let own = directory_of(&address);
     let cache = cache_directory(&address);
     let log = log_directory().filter(|log| log.exists() || is_flushed_locally().unwrap_or(false));
     for directory in cache.iter().chain(&log) {
@@ -96,6 +95,18 @@ pub fn reached(name: &OsStr) -> Plan {
     let network = !address.is_local();
     let reads = if network { of_network() } else { Vec::new() };
     Plan { reads, writes: own.into_iter().chain(cache).chain(log).collect(), network, ..Plan::default() }
+}
+
+/// The directory of a store on this host.
+fn directory_of(address: &Address) -> Option<PathBuf> {
+    address.place().trim_start().strip_prefix("file://").map(PathBuf::from)
+}
+
+/// Makes the directory of a new store, which a cage keeps from being made. Where it can't be made, what needs it says so.
+pub fn begin(name: &OsStr) {
+    if let Some(directory) = address(name).ok().as_ref().and_then(directory_of) {
+        let _ = platfs_host::Directory::open_or_make(&directory);
+    }
 }
 
 /// Files that tell names of hosts, certificates and credentials.

@@ -24,6 +24,7 @@ use platfs_image::disk::{Disk, Format as DiskFormat};
 use platfs_image::source::{FilterError, IdRange, Owner};
 use platfs_image::{BuildError, Builder, Built, Progress, Size, Source, Stage, Watch};
 
+use super::cage;
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::door::output::Output;
@@ -31,6 +32,7 @@ use crate::format::{self, Format, FormatArgs, UuidChoice};
 use crate::image::{self, Part};
 use crate::progress::{self, Step};
 use crate::reading::{no_superblock, open_device, warn_of_writer};
+use crate::sandbox::Plan;
 use crate::size::{human, parse_free, parse_size};
 use disk::DiskArgs;
 use facts::Facts;
@@ -178,6 +180,18 @@ fn failed(error: impl std::fmt::Display) -> Failure {
 }
 
 impl Build {
+    pub(super) fn cage(&self) -> Option<Plan> {
+        let (image, sources) = self.paths.split_last()?;
+        let files = sources.iter().filter(|source| *source != "-").map(PathBuf::from);
+        let tables = self.pseudo.iter().chain(&self.file_contexts).cloned();
+        let plan = cage::with_sources(cage::making(image), files.chain(tables));
+        // Where the user says that temporary files belong.
+        let has_place = std::env::var_os("TMPDIR").is_some_and(|place| !place.is_empty());
+        let plan = if has_place { cage::with_spool(plan) } else { plan };
+        let plan = self.like.iter().fold(plan, |plan, like| cage::with_image(plan, like, false));
+        Some(self.disk.beside().iter().fold(plan, |plan, path| cage::with_output(plan, path)))
+    }
+
     /// The image to make.
     fn image(&self) -> &OsStr {
         self.paths.last().map_or(OsStr::new(""), |image| image)

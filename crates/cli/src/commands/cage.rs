@@ -1,5 +1,5 @@
-//! The cages of commands that read a stranger's image, and what those of servers have in common with them: the image, what
-//! it stands on, and the output.
+//! The cages of commands that read, change or make an image, and what those of servers have in common with them: the image,
+//! what it stands on, and the output.
 //!
 //! Excludes the cage itself (`sandbox`).
 
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use rustix::thread::CapabilitySet;
 
 use crate::sandbox::{Group, Plan};
-use crate::{door, stores};
+use crate::{door, image, stores};
 
 /// Refuses to go on without a cage.
-pub const NO_CAGE: &str =
-    "has no cage for this: `--sandbox=require` is for commands that read, serve or mount an image";
+pub const NO_CAGE: &str = "has no cage for this: `--sandbox=require` is for commands on an image, servers and mounts; what is \
+                           done in a mount its server does";
 
 /// Files that the kernel shows: of the process itself, its limits, block devices.
 const SYSTEM: [&str; 2] = ["/proc", "/sys"];
@@ -34,17 +34,77 @@ const MAKES: CapabilitySet = SHARES
 
 /// Plan of a command that reads images, and files of its own, and may write an output. `None` where a mount is asked.
 pub(super) fn reading(images: &[&OsString], files: &[PathBuf], output: Option<&Path>) -> Option<Plan> {
-    if images.iter().any(|name| !stores::is_meant(name) && Path::new(name).is_dir()) {
+    if images.iter().any(|name| is_directory(name)) {
         return None;
     }
     let plan = images.iter().fold(system(), |plan, name| with_image(plan, name, false));
-    let mut plan = Plan { reads: [plan.reads, files.to_vec()].concat(), ..plan };
-    if let Some(output) = output {
-        plan.writes.extend(places(output));
-        plan.calls.extend([Group::Image, Group::Output]);
-        plan.keeps |= SHARES;
+    let plan = with_files(plan, files.iter().cloned());
+    Some(output.into_iter().fold(plan, with_output))
+}
+
+/// Plan of a command that changes an image in place. `None` where a mount is asked.
+pub(super) fn changing(image: &OsStr) -> Option<Plan> {
+    (!is_directory(image)).then(|| with_image(system(), image, true))
+}
+
+/// The same of one that keeps the way back beside the image while it is at work, and a copy of it where that is wanted.
+pub(super) fn reshaping(image: &OsStr, undo: Option<&Path>) -> Option<Plan> {
+    let plan = changing(image)?;
+    if stores::is_meant(image) {
+        return Some(plan);
     }
-    Some(plan)
+    Some([&*door::way_back(image)].into_iter().chain(undo).fold(plan, with_output))
+}
+
+/// Plan of a command that makes an image, in a new file or where there is something already.
+pub(super) fn making(image: &OsStr) -> Plan {
+    let path = image::parse(image).path;
+    let plan = with_image(system(), image, true);
+    let is_in_place = path.metadata().is_ok_and(|found| !found.is_file());
+    if is_in_place { plan } else { with_output(plan, &path) }
+}
+
+fn is_directory(image: &OsStr) -> bool {
+    !stores::is_meant(image) && Path::new(image).is_dir()
+}
+
+/// A plan with files, and directories with all below them, that are read.
+pub(super) fn with_files(mut plan: Plan, files: impl IntoIterator<Item = PathBuf>) -> Plan {
+    plan.reads.extend(files);
+    plan
+}
+
+/// The plan of a command that reads files of others with all that the host knows of them.
+pub(super) fn with_sources(plan: Plan, files: impl IntoIterator<Item = PathBuf>) -> Plan {
+    let files: Vec<PathBuf> = files.into_iter().collect();
+    let mut plan = with_files(plan, files.iter().cloned());
+    // A source is looked up in the directory that is open.
+    plan.lists.extend(files.iter().map(|file| above(file)));
+    plan.calls.push(Group::Sources);
+    // The last one is asked for attributes that only administrators see.
+    plan.keeps |= CapabilitySet::FOWNER | CapabilitySet::SYS_ADMIN;
+    plan
+}
+
+/// A plan with a file without a name where temporary files are, for what is unpacked.
+pub(super) fn with_spool(mut plan: Plan) -> Plan {
+    plan.writes.push(std::env::temp_dir());
+    plan.calls.extend([Group::Bytes, Group::Output]);
+    plan
+}
+
+/// A plan with a file that is made, and takes its name when it is whole.
+pub(super) fn with_output(mut plan: Plan, output: &Path) -> Plan {
+    plan.writes.extend(places(output));
+    plan.calls.extend([Group::Bytes, Group::Output]);
+    plan.keeps |= SHARES;
+    plan
+}
+
+/// A plan with files that are made in a directory, if it is one, or else with that name.
+pub(super) fn with_outputs_in(plan: Plan, output: &Path) -> Plan {
+    // The directory that is above any name in it.
+    if output.is_dir() { with_output(plan, &output.join("x")) } else { with_output(plan, output) }
 }
 
 /// The plan of a command that also gives the files that it makes owners, kinds and attributes.
@@ -66,14 +126,14 @@ pub(super) fn with_image(mut plan: Plan, name: &OsStr, write: bool) -> Plan {
         plan.reads.extend(reads);
         plan.writes.extend(writes);
         plan.network |= network;
-        plan.calls.extend([Group::Image, Group::Output]);
+        plan.calls.extend([Group::Bytes, Group::Image, Group::Output]);
         plan.keeps |= SHARES;
         return plan;
     }
     let to = if write { &mut plan.writes } else { &mut plan.reads };
     to.extend(door::around(name, write));
     if write {
-        plan.calls.push(Group::Image);
+        plan.calls.extend([Group::Bytes, Group::Image]);
     }
     plan
 }

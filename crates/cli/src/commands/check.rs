@@ -133,9 +133,12 @@ struct Held {
 impl Check {
     /// Where nothing can be written: neither a repair nor a way back.
     pub(super) fn cage(&self) -> Option<Plan> {
-        let only_reads = self.look && self.undo_from.is_none() && self.progress.is_none();
-        let image = self.image.as_ref().filter(|_| only_reads)?;
-        cage::reading(&[image], &[], None)
+        let Some(image) = &self.image else { return Some(cage::system()) };
+        if self.mode() == Mode::Look && self.undo_from.is_none() {
+            return cage::reading(&[image], &[], None);
+        }
+        let plan = cage::reshaping(image, self.undo().map(PathBuf::as_path))?;
+        Some(cage::with_files(plan, self.undo_from.clone()))
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {

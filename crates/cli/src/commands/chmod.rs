@@ -7,8 +7,10 @@ use clap::Args;
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 
+use super::cage;
 use crate::console::{Console, Failure};
 use crate::reading::OpenImage;
+use crate::sandbox;
 use crate::writing::{self, Target};
 
 /// Arguments of `plat chmod`.
@@ -130,6 +132,10 @@ impl Mode {
 }
 
 impl Chmod {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        cage::changing(self.image.name())
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         writing::change_each(&self.image, &self.paths, console, |image, path| {
             let inode = image.find(path, true)?;

@@ -7,8 +7,10 @@ use clap::Args;
 
 use platfs::rules;
 
+use super::cage;
 use crate::console::{Console, Failure};
 use crate::reading::OpenImage;
+use crate::sandbox;
 use crate::writing::{self, Target};
 
 /// Arguments of `plat chown`.
@@ -54,6 +56,10 @@ fn parse(text: &str) -> Result<Owner, String> {
 }
 
 impl Chown {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        cage::changing(self.image.name())
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         writing::change_each(&self.image, &self.paths, console, |image, path| {
             let inode = image.find(path, !self.no_dereference)?;

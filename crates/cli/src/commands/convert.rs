@@ -11,6 +11,7 @@ use platfs::{InodeFlags, MapForm, Volume};
 use platfs_reshape::draft::Draft;
 use serde_json::{Map, Value};
 
+use super::cage;
 use super::json;
 use super::live::{self, Alone};
 use crate::bulk::convert::{self, Options};
@@ -20,6 +21,7 @@ use crate::control::protocol::{Verb, flag};
 use crate::progress;
 use crate::reading::{OpenImage, absolute};
 use crate::reshaping::{self, Held};
+use crate::sandbox;
 use crate::text::Shown;
 use crate::writing::{self, Target};
 
@@ -64,6 +66,10 @@ impl Format {
 }
 
 impl Convert {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        cage::reshaping(self.image.name(), None)
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         if self.quiet {
             progress::end();

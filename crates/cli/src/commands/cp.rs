@@ -5,12 +5,14 @@ use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
 
+use super::cage;
 use super::live::{self, Alone};
 use crate::bulk::{Actor, Terms};
 use crate::bulk::{Done, Job, Name, copy};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
 use crate::reading::OpenImage;
+use crate::sandbox;
 use crate::writing::{self, Target};
 
 /// Arguments of `plat cp`.
@@ -36,6 +38,11 @@ pub struct Cp {
 }
 
 impl Cp {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        let first = self.image.name();
+        if live::is_meant(first, &self.paths) { None } else { cage::changing(first) }
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let first = self.image.name();
         let done = match live::is_meant(first, &self.paths) {

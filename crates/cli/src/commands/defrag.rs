@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use clap::Args;
 use serde_json::{Map, Value};
 
+use super::cage;
 use super::json;
 use super::live::{self, Alone};
 use crate::bulk::defrag::{self, Options};
@@ -14,6 +15,7 @@ use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
 use crate::progress;
 use crate::reading::{OpenImage, absolute, paths_or_root};
+use crate::sandbox;
 use crate::size;
 use crate::text::Shown;
 use crate::writing::{self, Target};
@@ -48,6 +50,10 @@ pub struct Defrag {
 }
 
 impl Defrag {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        cage::changing(self.image.name())
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         if self.quiet {
             progress::end();

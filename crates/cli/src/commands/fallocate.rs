@@ -8,8 +8,10 @@ use clap::Args;
 use platfs::Allocate;
 use rustix::fs::{CWD, FallocateFlags as Flags, Mode, OFlags};
 
+use super::cage;
 use crate::console::{Console, Failure};
 use crate::mount::moving;
+use crate::sandbox;
 use crate::size::parse_size;
 use crate::text::Shown;
 use crate::writing::{self, Target};
@@ -45,6 +47,11 @@ pub struct Fallocate {
 }
 
 impl Fallocate {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        // Without a path it is a file of the host.
+        self.path.as_ref().and_then(|_| cage::changing(self.image.name()))
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         match &self.path {
             None => self.of_file(self.image.name()),

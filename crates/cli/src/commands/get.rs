@@ -15,11 +15,12 @@ use platfs::{Metadata, Reader, State};
 use platfs_host::{Place, Privacy};
 
 use super::keeping_going::{KeepGoingArgs, Lacking};
-use super::{export, live, out_of_mount};
+use super::{cage, export, live, out_of_mount};
 use crate::console::{Console, Failure};
 use crate::door::output::Output;
 use crate::keys::KeyArgs;
 use crate::reading::OpenImage;
+use crate::sandbox::Plan;
 use crate::text::Shown;
 
 /// Arguments of `plat get`.
@@ -44,12 +45,23 @@ pub struct Get {
 }
 
 impl Get {
+    pub(super) fn cage(&self) -> Option<Plan> {
+        let plan = cage::reading(&[&self.image], &self.keys.files(), None)?;
+        let (_, out) = self.places()?;
+        Some(cage::with_attributes(cage::with_outputs_in(plan, out)))
+    }
+
+    /// The files, and where they go.
+    fn places(&self) -> Option<(&[OsString], &Path)> {
+        match &self.paths[..] {
+            [one] => Some((std::slice::from_ref(one), Path::new("."))),
+            [sources @ .., out] => Some((sources, Path::new(out))),
+            [] => None,
+        }
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        let (sources, out) = match &self.paths[..] {
-            [one] => (std::slice::from_ref(one), Path::new(".")),
-            [sources @ .., out] => (sources, Path::new(out)),
-            [] => return Err(Failure::Usage("a path is missing".into())),
-        };
+        let (sources, out) = self.places().ok_or_else(|| Failure::Usage("a path is missing".into()))?;
         let into_directory = out.is_dir();
         if sources.len() > 1 && !into_directory {
             return Err(Failure::Usage(format!(

@@ -12,11 +12,12 @@ use platfs_forensics::metadata::{self, Copied};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::Map;
 
-use super::json;
+use super::{cage, json};
 use crate::console::{Console, Failure};
 use crate::door::output::{Output, received};
 use crate::image;
 use crate::reading;
+use crate::sandbox::Plan;
 use crate::text::Shown;
 
 #[cfg(feature = "archives")]
@@ -45,6 +46,10 @@ pub struct Image {
 }
 
 impl Image {
+    pub(super) fn cage(&self) -> Option<Plan> {
+        cage::reading(&[&self.image], &[], Some(&self.out))
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         if !self.force && self.out.symlink_metadata().is_ok() {
             return Err(Failure::about(self.out.display(), "exists; `--force` replaces it"));

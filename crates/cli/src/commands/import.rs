@@ -1,12 +1,13 @@
 //! `plat import`: an archive into a directory, of an image or of a mount.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use platfs_image::SourceError;
 use platfs_image::source::{Section, SourceOptions};
 
+use super::cage;
 use super::live::{self, Alone};
 use crate::bulk::{Actor, Terms};
 use crate::bulk::{Done, Job, import};
@@ -14,6 +15,7 @@ use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
 use crate::progress;
 use crate::reading::OpenImage;
+use crate::sandbox;
 use crate::writing::{self, Target};
 
 /// Arguments of `plat import`.
@@ -45,6 +47,12 @@ pub struct Import {
 }
 
 impl Import {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        let plan = cage::changing(self.image.name())?;
+        let archive = (self.archive != "-").then(|| PathBuf::from(&self.archive));
+        Some(cage::with_spool(cage::with_files(plan, archive)))
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         if self.quiet {
             progress::end();

@@ -6,7 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use clap::Args;
 use platfs::{Attributes, Kind, NewInode, Times};
 
+use super::cage;
 use crate::console::{Console, Failure};
+use crate::sandbox;
 use crate::writing::{self, Place, Target};
 
 /// Arguments of `plat ln`.
@@ -24,6 +26,10 @@ pub struct Ln {
 }
 
 impl Ln {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        cage::changing(self.image.name())
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         writing::change(&self.image, console, |image, _| {
             let path = writing::target(image, &self.target, &self.name);

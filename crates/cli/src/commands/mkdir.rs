@@ -10,10 +10,12 @@ use clap::Args;
 use ondisk::inode::FileType;
 use platfs::{Error, Kind, NewInode, Wanted};
 
+use super::cage;
 use super::live;
 use crate::console::{Console, Failure};
 use crate::owner::parse_owner;
 use crate::reading::OpenImage;
+use crate::sandbox;
 use crate::writing::{self, Place, Target};
 
 /// Arguments of `plat mkdir`.
@@ -35,6 +37,11 @@ pub struct Mkdir {
 }
 
 impl Mkdir {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        let first = self.image.name();
+        if live::is_meant(first, &self.paths) { None } else { cage::changing(first) }
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let first = self.image.name();
         if live::is_meant(first, &self.paths) {

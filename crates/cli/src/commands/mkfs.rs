@@ -9,10 +9,12 @@ use platfs::mkfs::{JournalDevice, Plan, Storage};
 use platfs::ondisk::superblock::RawSuperblock;
 use serde_json::json;
 
+use super::cage;
 use crate::console::{Console, Failure};
 use crate::format::{self, Format, FormatArgs};
 use crate::image::shown;
 use crate::progress;
+use crate::sandbox;
 use crate::text::uuid;
 use target::Target;
 
@@ -72,6 +74,10 @@ impl Planned {
 }
 
 impl Mkfs {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        Some(cage::making(&self.image))
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         if self.quiet {
             progress::end();

@@ -246,7 +246,7 @@ impl Command {
         }
     }
 
-    /// Plan of the command's cage, where it only reads a stranger's image.
+    /// Plan of the command's cage, where it is about images: a mount's files are seen to by its server.
     #[must_use]
     pub fn cage(&self) -> Option<Plan> {
         match self {
@@ -262,6 +262,37 @@ impl Command {
             Command::Map(command) => command.cage(),
             Command::Journal(command) => command.cage(),
             Command::Export(command) => command.cage(),
+            Command::Build(command) => command.cage(),
+            Command::Mkfs(command) => command.cage(),
+            Command::Get(command) => command.cage(),
+            Command::Put(command) => command.cage(),
+            Command::Cp(command) => command.cage(),
+            #[cfg(feature = "archives")]
+            Command::Import(command) => command.cage(),
+            Command::Mkdir(command) => command.cage(),
+            Command::Ln(command) => command.cage(),
+            Command::Mv(command) => command.cage(),
+            Command::Rm(command) => command.cage(),
+            Command::Chmod(command) => command.cage(),
+            Command::Chown(command) => command.cage(),
+            Command::Xattr(command) => command.cage(),
+            Command::Fallocate(command) => command.cage(),
+            Command::Quota(command) => command.cage(),
+            Command::Resize(command) => command.cage(),
+            Command::Tune(command) => command.cage(),
+            Command::Placement(command) => command.cage(),
+            Command::Convert(command) => command.cage(),
+            Command::Defrag(command) => command.cage(),
+            Command::Undelete(command) => command.cage(),
+            Command::Trim(command) => command.cage(),
+            Command::Image(command) => command.cage(),
+            Command::Snapshot(command) => command.cage(),
+            #[cfg(feature = "store")]
+            Command::Push(command) => command.cage(),
+            #[cfg(feature = "store")]
+            Command::Pull(command) => command.cage(),
+            #[cfg(feature = "store")]
+            Command::Store(command) => command.cage(),
             _ => None,
         }
     }

@@ -158,7 +158,7 @@ impl Mount {
         let mut plan = cage::with_image(cage::system(), &self.image, !is_read);
         plan.reads.extend(options.keys.iter().map(|key| keys::file_of(OsStr::new(key))));
         plan.writes.extend(["/dev/null", tuning::KNOBS].map(PathBuf::from));
-        plan.calls.extend([Group::Image, Group::Answer, Group::Fuse]);
+        plan.calls.extend([Group::Bytes, Group::Image, Group::Answer, Group::Fuse]);
         if options.transport != fuse::Transport::Device {
             plan.calls.push(Group::Ring);
         }

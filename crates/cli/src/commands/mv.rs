@@ -8,9 +8,11 @@ use clap::Args;
 use platfs::Replace;
 use rustix::fs::{CWD, RenameFlags};
 
+use super::cage;
 use super::live;
 use crate::console::{Console, Failure};
 use crate::reading::OpenImage;
+use crate::sandbox;
 use crate::writing::{self, Place, Target};
 
 /// Arguments of `plat mv`.
@@ -30,6 +32,11 @@ pub struct Mv {
 }
 
 impl Mv {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        let first = self.image.name();
+        if live::is_meant(first, &self.paths) { None } else { cage::changing(first) }
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let first = self.image.name();
         if live::is_meant(first, &self.paths) {

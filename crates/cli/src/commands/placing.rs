@@ -14,11 +14,13 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
+use super::cage;
 use super::json;
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
 use crate::reading::OpenImage;
+use crate::sandbox;
 use crate::text::Shown;
 use crate::writing::{self, Target};
 
@@ -53,6 +55,10 @@ pub struct Placement {
 type Kept = Result<Placing, PlacingError>;
 
 impl Placement {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        self.image.as_ref().map_or_else(|| Some(cage::system()), |image| cage::changing(image.name()))
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let Some(target) = &self.image else { return self.list(console) };
         let name = image::shown(target.name()).to_string();

@@ -11,13 +11,14 @@ use platfs::device::Device;
 use platfs_host::Privacy;
 use platfs_store::Pieces;
 
-use super::live;
+use super::{cage, live};
 use crate::bulk::Done;
 use crate::console::{Console, Failure};
 use crate::door::output::Output;
 use crate::image;
 use crate::locks::locked;
 use crate::progress::{self, Step};
+use crate::sandbox;
 use crate::size::human;
 use crate::stores;
 use crate::text::Shown;
@@ -43,6 +44,10 @@ pub struct Pull {
 }
 
 impl Pull {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        cage::reading(&[&self.volume], &[], Some(&self.out))
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         if !self.force && self.out.symlink_metadata().is_ok() {
             return Err(Failure::about(self.out.display(), "exists; `--force` replaces it"));

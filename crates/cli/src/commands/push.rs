@@ -9,12 +9,13 @@ use platfs_store::{Push as Pushing, Pushed, push};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-use super::json;
+use super::{cage, json};
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
 use crate::progress::{self, Step};
 use crate::reading::open_device;
+use crate::sandbox;
 use crate::size::human;
 use crate::stores;
 
@@ -40,6 +41,12 @@ pub struct Push {
 }
 
 impl Push {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        let plan = cage::reading(&[&self.image], &[], None)?;
+        stores::begin(&self.to);
+        Some(cage::with_image(plan, &self.to, true))
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let name = image::shown(&self.image).to_string();
         let failed = |error| Failure::about(image::shown(&self.to), error);

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ondisk::inode::FileType;
@@ -15,6 +15,7 @@ use ondisk::units::InodeNumber;
 use platfs::{Attributes, Error, Kind, NewInode, Replace, Times, Volume};
 use platfs_host::{Facts, Kind as HostKind, Opened};
 
+use super::cage;
 use super::into_mount;
 use super::live::{self, Alone};
 use crate::bulk::{Actor, Done, Job, Name, Terms, copy, take};
@@ -22,6 +23,7 @@ use crate::console::{Console, Failure};
 use crate::owner::parse_owner;
 use crate::progress;
 use crate::reading::OpenImage;
+use crate::sandbox;
 use crate::text::Shown;
 use crate::writing::{self, Place, Target};
 
@@ -56,6 +58,12 @@ fn host(path: &OsStr, what: impl std::fmt::Display) -> Failure {
 }
 
 impl Put {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        let plan = cage::changing(self.image.name())?;
+        let (_, sources) = self.paths.split_last()?;
+        Some(cage::with_sources(plan, sources.iter().filter(|source| *source != "-").map(PathBuf::from)))
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         if live::is_directory(self.image.name()) {
             return into_mount::put(console, self.image.name(), &self.paths, &self.how());

@@ -7,17 +7,19 @@ mod show;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ondisk::quota::QuotaKind;
 use platfs::quota::{Graces, Limits, Record};
 use rustix::fs::{CWD, Mode, OFlags};
 
+use super::cage;
 use crate::console::{Console, Failure};
 use crate::mount::quotas::{self, Deed, Report};
 use crate::owner::Names;
 use crate::reading::OpenImage;
+use crate::sandbox;
 use crate::size::parse_size;
 use crate::text::Shown;
 use crate::writing::{self, Target};
@@ -176,6 +178,12 @@ impl Given {
 }
 
 impl Quota {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        let plan = cage::changing(self.image.name())?;
+        let list = self.import.as_ref().map(PathBuf::from);
+        Some(cage::with_files(plan, Names::FILES.iter().map(PathBuf::from).chain(list)))
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         self.check_arguments()?;
         if let Some(project) = &self.set_project {

@@ -12,12 +12,14 @@ use platfs_image::Free;
 use platfs_reshape::resize::Plan;
 use serde_json::{Map, Value, json};
 
+use super::cage;
 use super::{json, live};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
 use crate::image;
 use crate::reading::{no_superblock, open_device, warn_of_writer};
 use crate::reshaping::{self, Sized, Sizes};
+use crate::sandbox;
 use crate::size::{human, parse_free, parse_size};
 
 /// Arguments of `plat resize`.
@@ -70,6 +72,10 @@ fn parse_wanted(text: &str) -> Result<Wanted, String> {
 }
 
 impl Resize {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        cage::reshaping(&self.image, None)
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let name = image::shown(&self.image).to_string();
         if live::is_directory(&self.image) {

@@ -6,12 +6,14 @@ use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
 
+use super::cage;
 use super::live::{self, Alone};
 use crate::bulk::{Actor, Terms};
 use crate::bulk::{Done, Job, Name, remove};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
 use crate::reading::OpenImage;
+use crate::sandbox;
 use crate::writing::{self, Place, Target};
 
 /// Arguments of `plat rm`.
@@ -36,6 +38,11 @@ pub struct Rm {
 }
 
 impl Rm {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        let first = self.image.name();
+        if live::is_meant(first, &self.paths) { None } else { cage::changing(first) }
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let first = self.image.name();
         let done = match live::is_meant(first, &self.paths) {

@@ -18,6 +18,7 @@ use crate::progress;
 use crate::reading::open_device;
 use crate::sandbox::{self, Group, Mode, Plan};
 use crate::signals::StopSignals;
+use crate::stores;
 use crate::text::Shown;
 
 /// Arguments of `plat serve`.
@@ -40,7 +41,9 @@ pub struct Serve {
 impl Serve {
     fn cage(&self) -> Plan {
         let plan = cage::with_image(cage::system(), &self.image, !self.read_only);
-        let calls = [plan.calls, vec![Group::Answer, Group::Remove]].concat();
+        // What the bytes mean, its clients see to.
+        let is_needed = |group: &Group| *group != Group::Image || stores::is_meant(&self.image);
+        let calls = plan.calls.into_iter().filter(is_needed).chain([Group::Answer, Group::Remove]).collect();
         Plan { removes: vec![cage::above(&self.nbd)], calls, ..plan }
     }
 

@@ -11,13 +11,14 @@ use platfs::device::{Device, Keeping};
 use platfs_host::Privacy;
 
 use super::keeping_going::{KeepGoingArgs, Lacking, Unreadable};
-use super::live;
+use super::{cage, live};
 use crate::bulk::{Done, forgiving::Forgiving, snapshot};
 use crate::console::{Console, Failure};
 use crate::control::protocol::Verb;
 use crate::door::{self, output::Output};
 use crate::image;
 use crate::reading::open_device;
+use crate::sandbox::Plan;
 use crate::size::human;
 use crate::text::Shown;
 
@@ -40,6 +41,10 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    pub(super) fn cage(&self) -> Option<Plan> {
+        cage::reading(&[&self.source], &[], Some(&self.out))
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         if !self.force && self.out.symlink_metadata().is_ok() {
             return Err(Failure::about(self.out.display(), "exists; `--force` replaces it"));

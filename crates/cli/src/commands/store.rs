@@ -8,9 +8,11 @@ use clap::{Args, Subcommand};
 use platfs_store::{Store as Held, compact, fork, remove, rename, stats, verify, volumes};
 use serde_json::{Map, Value, json};
 
+use super::cage;
 use super::json;
 use crate::console::{Console, Failure};
 use crate::image;
+use crate::sandbox;
 use crate::size::human;
 use crate::stores;
 use crate::text::Shown;
@@ -92,6 +94,17 @@ struct One {
 }
 
 impl Store {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        let name = match &self.verb {
+            Verb::Ls(whole) | Verb::Stats(whole) | Verb::Verify(whole) => &whole.store,
+            Verb::Gc(gc) => &gc.whole.store,
+            Verb::Compact(compact) => &compact.volume,
+            Verb::Snapshot(naming) | Verb::Fork(naming) | Verb::Mv(naming) => &naming.volume,
+            Verb::Rm(one) => &one.volume,
+        };
+        cage::changing(name)
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         match &self.verb {
             Verb::Ls(whole) => whole.list(console),

@@ -9,11 +9,13 @@ use ondisk::geometry::Geometry;
 use ondisk::units::{Block, Group};
 use serde_json::{Map, Value};
 
+use super::cage;
 use super::json;
 use crate::console::{Console, Failure};
 use crate::free_runs;
 use crate::mount::trimming;
 use crate::reading::OpenImage;
+use crate::sandbox;
 use crate::size::{human, parse_size};
 use crate::text::Shown;
 use crate::writing::{self, Target};
@@ -41,6 +43,10 @@ pub struct Trim {
 }
 
 impl Trim {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        cage::changing(self.image.name())
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let name = self.image.name();
         let length = self.length.unwrap_or(u64::MAX);

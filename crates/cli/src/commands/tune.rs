@@ -15,6 +15,7 @@ use platfs_forensics::facts;
 use platfs_reshape::tune::{Request, Tuned, refuse_more, tune};
 use serde_json::{Map, Value};
 
+use super::cage;
 use super::info;
 use super::{json, live};
 use crate::console::{Console, Failure};
@@ -23,6 +24,7 @@ use crate::format::ChangeArgs;
 use crate::image;
 use crate::reading::{no_superblock, open_device, warn_of_writer};
 use crate::reshaping::{self, Held};
+use crate::sandbox;
 use crate::text::Shown;
 
 /// Arguments of `plat tune`.
@@ -56,6 +58,10 @@ pub struct Tune {
 }
 
 impl Tune {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        cage::reshaping(&self.image, self.undo.as_deref())
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let name = image::shown(&self.image).to_string();
         let mut request = self.changes.parse()?;

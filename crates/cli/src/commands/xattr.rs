@@ -6,9 +6,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use clap::Args;
 use serde_json::{Map, Value};
 
+use super::cage;
 use super::json::Array;
 use crate::console::{Console, Failure};
 use crate::reading::OpenImage;
+use crate::sandbox;
 use crate::text::{Shown, hex, put_bytes};
 use crate::writing::{self, Target};
 
@@ -59,6 +61,10 @@ fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Xattr {
+    pub(super) fn cage(&self) -> Option<sandbox::Plan> {
+        cage::changing(self.image.name())
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let mut changes = self.set.iter().map(|text| parse_set(text)).collect::<Result<Vec<_>, _>>()?;
         changes.extend(self.remove.iter().map(|name| Change::Remove(name.clone().into_vec())));

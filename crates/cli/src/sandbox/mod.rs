@@ -54,6 +54,8 @@ pub struct Plan {
     pub reads: Vec<PathBuf>,
     /// Files that are written as well, and directories in which anything is made.
     pub writes: Vec<PathBuf>,
+    /// Directories that are listed, with all below them.
+    pub lists: Vec<PathBuf>,
     /// Directories from which files are removed.
     pub removes: Vec<PathBuf>,
     /// It connects to servers.
@@ -66,9 +68,9 @@ pub struct Plan {
 
 impl Default for Plan {
     fn default() -> Self {
-        let [reads, writes, removes] = [const { Vec::new() }; 3];
+        let [reads, writes, lists, removes] = [const { Vec::new() }; 4];
         let (network, calls, keeps) = (false, Vec::new(), CapabilitySet::empty());
-        Plan { reads, writes, removes, network, calls, keeps }
+        Plan { reads, writes, lists, removes, network, calls, keeps }
     }
 }
 

@@ -28,6 +28,7 @@ pub(super) fn restrict(plan: &Plan) -> Result<u8, RulesetError> {
     // A path that leads nowhere has no rule, and what opens it says so. Pipes and files in memory need none.
     let rules = path_beneath_rules(&plan.reads, reading)
         .chain(path_beneath_rules(&plan.writes, all & !AccessFs::Execute))
+        .chain(path_beneath_rules(&plan.lists, AccessFs::ReadDir))
         .chain(path_beneath_rules(&plan.removes, AccessFs::RemoveFile));
     for rule in rules {
         let _ = (&mut ruleset).add_rule(rule?);

@@ -22,12 +22,14 @@ pub fn have_fuse(test: &str) -> bool {
     works
 }
 
-/// Arguments for the transport that `PLATFS_TRANSPORT` names, none if it is not set.
+/// Arguments for the transport that `PLATFS_TRANSPORT` names and the cage that `PLATFS_SANDBOX` wants, none for what is not
+/// set.
 pub fn transport() -> Vec<String> {
-    match std::env::var("PLATFS_TRANSPORT") {
-        Ok(name) => vec!["-o".into(), format!("transport={name}")],
-        Err(_) => Vec::new(),
-    }
+    let option = |variable: &str, name: &str| {
+        std::env::var(variable).ok().map(|value| ["-o".to_owned(), format!("{name}={value}")])
+    };
+    let set = [option("PLATFS_TRANSPORT", "transport"), option("PLATFS_SANDBOX", "sandbox")];
+    set.into_iter().flatten().flatten().collect()
 }
 
 /// The command. A suite in the background of a shell ignores SIGINT, and would have its programs ignore it.

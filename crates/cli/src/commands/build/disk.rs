@@ -31,6 +31,12 @@ pub struct DiskArgs {
 }
 
 impl DiskArgs {
+    /// Files that are made beside the image.
+    pub fn beside(&self) -> Vec<PathBuf> {
+        let tree = self.verity.iter().filter(|file| !file.is_empty()).map(PathBuf::from);
+        self.bmap.iter().cloned().chain(tree).collect()
+    }
+
     /// What is asked for, for an image of that name.
     ///
     /// # Errors

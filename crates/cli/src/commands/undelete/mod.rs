@@ -12,11 +12,12 @@ use platfs_host::Directory;
 use serde_json::{Map, Value};
 
 use super::json::Array;
-use super::runs;
+use super::{cage, runs};
 use crate::check::report::counted;
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::reading;
+use crate::sandbox::Plan;
 use crate::text::{self, Shown, put_bytes};
 use write::Target;
 
@@ -43,6 +44,12 @@ pub struct Undelete {
 }
 
 impl Undelete {
+    pub(super) fn cage(&self) -> Option<Plan> {
+        let plan = cage::reading(&[&self.image], &[], None)?;
+        let Some(into) = &self.into else { return Some(plan) };
+        Some(cage::with_attributes(cage::with_outputs_in(plan, into)))
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let (now, name) = reading::ground(&self.image, console)?;
         let mut silence = (Vec::new(), Vec::new());

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Counts the system calls that the processes of plat make once they are in their cage, over suites of the command, and writes
+# them where the unit test of crates/cli/src/sandbox/calls.rs compares them with what is allowed. Needs strace and root.
+#
+#     scripts/count-calls.sh [SUITE...]     adds what these suites show to crates/cli/src/sandbox/counted.txt
+#
+# Each run of the command is traced from its beginning. What counts is what comes after its filter.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+counted=$PWD/crates/cli/src/sandbox/counted.txt
+suites=("$@")
+[ ${#suites[@]} -gt 0 ] || suites=(reading listing export snapshot map metadata_image mount mount_write live trim posix fsx
+    store disks changing mkfs resize tune defrag undelete roundtrip)
+command -v strace >/dev/null || { echo "count-calls: needs strace" >&2; exit 1; }
+
+mapfile -t names < <(printf -- '--test\n%s\n' "${suites[@]}")
+# Of cargo's messages, the programs that it names for a kind of target.
+programs() { grep "\"kind\":\[\"$1\"\]" | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'; }
+binaries=$(cargo test -q -p platfs-cli --no-run --message-format=json "${names[@]}" | programs test)
+plat=$(cargo build -q -p platfs-cli --message-format=json | programs bin)
+
+traces=$(mktemp -d)
+chmod 1777 "$traces"
+restore() {
+    [ ! -e "$plat.counted" ] || mv "$plat.counted" "$plat"
+    rm -rf "$traces"
+}
+trap restore EXIT
+mv "$plat" "$plat.counted"
+# The command's own process stays the child of who started it.
+cat >"$plat" <<END
+#!/bin/sh
+kind=write
+case " \$* " in
+    *://*) kind=store ;;
+    *" mount "* | *" mount.plat "*) kind=mount ;;
+    *" serve "*) kind=serve ;;
+    *" export "* | *" get "* | *" snapshot "* | *" image "* | *" pull "* | *" diff "*" -o "* | *" map "*" -o "*) kind=output ;;
+    *" undelete "*" --into "*) kind=output ;;
+    *" ls "* | *" tree "* | *" stat "* | *" cat "* | *" info "* | *" diff "* | *" frag "* | *" freefrag "*) kind=read ;;
+    *" map "* | *" journal "* | *" check -n "* | *" undelete "*) kind=read ;;
+    *" build "* | *" put "* | *" mkfs "*) kind=make ;;
+esac
+exec strace -DDD -f -q -a 0 -s 0 -e signal=none -o "$traces/\$kind.\$\$" "$plat.counted" "\$@"
+END
+chmod 755 "$plat"
+for binary in $binaries; do
+    echo "count-calls: $(basename "$binary")"
+    (cd crates/cli && "$binary" -q 2>&1 | tail -n 4) || true
+done
+
+# A process is in its cage after its second filter, and so are threads that it starts then. A call that was refused counts
+# for nothing, and is told.
+for trace in "$traces"/*; do
+    name=${trace##*/}
+    awk -v kind="${name%%.*}" '
+        function seen(process, name) {
+            if (caged[process]) called[name] = 1
+            else waiting[process] = waiting[process] " " name
+        }
+        function cage(process, names, count, at) {
+            caged[process] = 1
+            count = split(waiting[process], names, " ")
+            if (threads[process]) for (at = 1; at <= count; at++) called[names[at]] = 1
+            delete waiting[process]
+        }
+        {
+            process = $1
+            sub(/^[0-9]+ +/, "")
+            if (/^(exit|exit_group)\(/) { seen(process, substr($0, 1, index($0, "(") - 1)); next }
+            if (/<unfinished \.\.\.>$/ || !/^(<\.\.\. )?[a-z]/) next
+            name = /^<\.\.\. / ? $2 : substr($0, 1, index($0, "(") - 1)
+            result = $0
+            sub(/.*\) += /, "", result)
+            if (name == "seccomp") { if (result == "0" && ++filters[process] == 2) cage(process); next }
+            if (result ~ /^-1 (EPERM|ENOSYS)/) { if (caged[process]) refused[name] = 1; next }
+            if (name ~ /^(clone|clone3|vfork)$/ && caged[process]) { threads[result] = 1; cage(result) }
+            seen(process, name)
+        }
+        END {
+            for (name in called) print kind, name
+            for (name in refused) if (!(name in called)) print "count-calls: refused:", kind, name >"/dev/stderr"
+        }' "$trace"
+done | LC_ALL=C sort -u - $([ ! -e "$counted" ] || echo "$counted") >"$traces/all"
+mv "$traces/all" "$counted"
