@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
@@ -25,7 +26,7 @@ use crate::mount::keeper::Keeper;
 use crate::mount::log::{Detail, Log};
 use crate::mount::opening::{self, Opened};
 use crate::mount::options::{MountOptions, transport_name};
-use crate::mount::outside::Outside;
+use crate::mount::outside::{self, Outside};
 use crate::mount::prefetch::{Prefetch, Wanted};
 use crate::mount::remount;
 use crate::mount::trace::Traced;
@@ -101,7 +102,7 @@ impl Mount {
         memory::room_to_serve()
             .map_err(|why| Failure::about(Shown(self.directory.as_os_str().as_bytes()), why))?;
         if !self.foreground && !self.background {
-            return self.launch(&directory, sandbox);
+            return self.launch(&directory, sandbox, options.sandbox.unwrap_or(sandbox));
         }
         let name = image::shown(&self.image).to_string();
         let log = Arc::new(self.open_log()?);
@@ -137,7 +138,8 @@ impl Mount {
         }
         if mode != Mode::Off {
             let how = self.connection(options, false, false);
-            match Outside::start(directory, &how) {
+            let brought = if self.background { outside::brought() } else { None };
+            match Outside::start(directory, &how, brought) {
                 Ok(started) => {
                     mounter = Arc::clone(&started) as Arc<dyn Mounter>;
                     outside = Some(started);
@@ -176,7 +178,7 @@ impl Mount {
     }
 
     /// Mounts in another process that stays.
-    fn launch(&self, directory: &Path, sandbox: Mode) -> Result<(), Failure> {
+    fn launch(&self, directory: &Path, sandbox: Mode, mode: Mode) -> Result<(), Failure> {
         let absolute =
             |path: &OsStr| -> io::Result<OsString> { Ok(std::path::absolute(path)?.into_os_string()) };
         let io = |error: io::Error| Failure::Failed(error.to_string());
@@ -204,7 +206,11 @@ impl Mount {
             arguments.push("--sloppy".into());
         }
         arguments.extend(["--".into(), self.absolute_image().map_err(io)?, directory.into()]);
-        match daemon::launch(&arguments).map_err(io)? {
+        let launched = match mode {
+            Mode::Off => daemon::launch(&arguments, Stdio::null(), &|| {}),
+            _ => outside::beside(|input, meanwhile| daemon::launch(&arguments, input, meanwhile)),
+        };
+        match launched.map_err(io)? {
             None => Ok(()),
             Some(status) => {
                 Err(Failure::Reported(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use crate::bulk::Name;
 use crate::door::mounts::{self, Mount};
 
-/// Longest table that is read: room for some 40,000 mounts. Each ticket reads one.
+/// Longest table that is read: room for some 40,000 mounts. Each ticket reads one, a line at a time.
 const TABLE_MAX: u64 = 4 << 20;
 /// Bytes that are kept of one table. A ticket holds them.
 const KEPT_MAX: usize = 256 << 10;
@@ -72,34 +72,30 @@ impl Views {
     /// # Errors
     /// The table can't be read, or is too long.
     pub fn of(thread: u32, root: Option<OwnedFd>, file_system: u64) -> io::Result<Self> {
-        let mut table = Vec::new();
-        let file = fs::File::open(format!("/proc/{thread}/mountinfo"))?;
-        file.take(TABLE_MAX + 1).read_to_end(&mut table)?;
-        if table.len() as u64 > TABLE_MAX {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        Self::new(&table, file_system, root.and_then(|root| view_of(&root, file_system)))
+        let table = fs::File::open(format!("/proc/{thread}/mountinfo"))?;
+        Self::new(table, file_system, root.and_then(|root| view_of(&root, file_system)))
     }
 
-    fn new(table: &[u8], file_system: u64, root: Option<View>) -> io::Result<Self> {
-        let is_ours = |mount: &Mount| mount.file_system == file_system;
-        let view = |mount: Mount| View {
-            number: mount.numbers.0,
-            top: Top::Path(mount.root),
-            directory: mount.directory,
-        };
-        let mut views: Vec<View> = mounts::of(table).filter(is_ours).map(view).collect();
+    fn new(mut table: impl Read + Seek, file_system: u64, root: Option<View>) -> io::Result<Self> {
+        let mut room = KEPT_MAX;
+        let mut views = Vec::new();
+        each_of(&mut table, |mount| {
+            let Mount { numbers: (number, _), root, directory, .. } = mount;
+            let view = View { number, top: Top::Path(root), directory };
+            let is_ours = mount.file_system == file_system;
+            if is_ours { keep(view, View::len, (&mut views, &mut room)) } else { Ok(()) }
+        })?;
         // Of a mount that holds the root directory of the program, the table says nothing.
         views.extend(root.filter(|root| views.iter().all(|view| view.number != root.number)));
         let numbers: HashSet<u64> = views.iter().map(|view| view.number).collect();
-        let lies_in = |mount: &Mount| numbers.contains(&mount.numbers.1);
-        let over = |mount: Mount| Over { view: mount.numbers.1, directory: mount.directory };
-        let over: Vec<Over> = mounts::of(table).filter(lies_in).map(over).collect();
-        let kept = views.iter().map(View::len).chain(over.iter().map(Over::len));
-        match kept.sum::<usize>() > KEPT_MAX {
-            true => Err(io::Error::other("too many mounts")),
-            false => Ok(Views { views, over }),
-        }
+        let mut over = Vec::new();
+        table.rewind()?;
+        each_of(&mut table, |Mount { numbers: (_, view), directory, .. }| {
+            let lies_in = numbers.contains(&view);
+            let mount = Over { view, directory };
+            if lies_in { keep(mount, Over::len, (&mut over, &mut room)) } else { Ok(()) }
+        })?;
+        Ok(Views { views, over })
     }
 
     /// Where a mount lies in a place, or below it, of the view with this number, or `everywhere` of any view; `None` if there
@@ -127,6 +123,27 @@ impl Views {
         }
         Ok(None)
     }
+}
+
+/// Visits the mounts of a table, a line at a time.
+fn each_of(table: impl Read, mut visit: impl FnMut(Mount) -> io::Result<()>) -> io::Result<()> {
+    let (mut lines, mut line, mut left) = (BufReader::new(table.take(TABLE_MAX + 1)), Vec::new(), TABLE_MAX);
+    loop {
+        line.clear();
+        let len = lines.read_until(b'\n', &mut line)? as u64;
+        if len == 0 {
+            return Ok(());
+        }
+        left = left.checked_sub(len).ok_or(io::ErrorKind::FileTooLarge)?;
+        mounts::of(&line).try_for_each(&mut visit)?;
+    }
+}
+
+/// Keeps one more mount, as far as there is room for it.
+fn keep<T>(one: T, len: fn(&T) -> usize, (kept, room): (&mut Vec<T>, &mut usize)) -> io::Result<()> {
+    *room = room.checked_sub(len(&one)).ok_or_else(|| io::Error::other("too many mounts"))?;
+    kept.push(one);
+    Ok(())
 }
 
 impl Over {
@@ -251,6 +268,8 @@ pub(super) fn shown(path: &Path) -> impl std::fmt::Display + '_ {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Cursor;
+
     use super::*;
 
     const TABLE: &[u8] = b"20 1 8:1 / / rw - ext4 /dev/sda rw\n\
@@ -261,7 +280,7 @@ mod tests {
         44 20 0:52 /v /view rw - fuse.plat /a.img rw\n";
 
     fn views(root: Option<View>) -> Views {
-        Views::new(TABLE, rustix::fs::makedev(0, 52), root).unwrap()
+        Views::new(Cursor::new(TABLE), rustix::fs::makedev(0, 52), root).unwrap()
     }
 
     #[test]
@@ -282,8 +301,29 @@ mod tests {
             .flat_map(|at| format!("{} 40 0:60 / /m/{at:040} rw - tmpfs t rw\n", at + 50).into_bytes())
             .collect();
         let table = [TABLE, &many].concat();
-        assert!(Views::new(&table, rustix::fs::makedev(0, 52), None).is_err());
-        assert!(Views::new(&table, rustix::fs::makedev(0, 61), None).is_ok(), "others are not kept");
+        let of = |minor| Views::new(Cursor::new(&table), rustix::fs::makedev(0, minor), None);
+        assert!(of(52).is_err());
+        assert!(of(61).is_ok(), "others are not kept");
+    }
+
+    #[test]
+    fn a_table_without_end_is_read_to_its_bound() {
+        struct Endless(u64);
+        impl Read for Endless {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                buffer.fill(b'x');
+                self.0 += buffer.len() as u64;
+                Ok(buffer.len())
+            }
+        }
+        impl Seek for Endless {
+            fn seek(&mut self, _: io::SeekFrom) -> io::Result<u64> {
+                Ok(0)
+            }
+        }
+        let mut table = Endless(0);
+        assert_eq!(Views::new(&mut table, 1, None).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert!(table.0 <= TABLE_MAX + 1);
     }
 
     #[test]

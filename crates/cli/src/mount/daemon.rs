@@ -75,21 +75,22 @@ pub const BACKGROUND: &str = "--background";
 /// What the process in the background writes once the mount stands.
 const READY: &[u8] = b"mounted\n";
 
-/// Runs this program with other arguments, and waits until it has mounted. What it complains of before
-/// comes out here.
+/// Runs this program with other arguments and this standard input, does something meanwhile, and waits until it has
+/// mounted. What it complains of before comes out here.
 ///
 /// # Errors
 /// It can't be run. That it ended before it had mounted is `Ok(Some(how))`.
-pub fn launch(arguments: &[OsString]) -> io::Result<Option<ExitStatus>> {
+pub fn launch(arguments: &[OsString], input: Stdio, meanwhile: &dyn Fn()) -> io::Result<Option<ExitStatus>> {
     let mut child = Command::new("/proc/self/exe")
         .arg0("plat")
         .args(arguments)
         .env_clear()
         .envs(std::env::vars_os().filter(|(name, _)| is_kept(name)))
         .envs(SETTINGS.iter().filter(|(name, _)| std::env::var_os(name).is_none()).copied())
-        .stdin(Stdio::null())
+        .stdin(input)
         .stdout(Stdio::piped())
         .spawn()?;
+    meanwhile();
     let mut answer = Vec::new();
     if let Some(output) = &mut child.stdout {
         output.take(READY.len() as u64).read_to_end(&mut answer)?;

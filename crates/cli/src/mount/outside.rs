@@ -5,15 +5,15 @@
 //! call and a user namespace only to who could trace the program. Excludes what the answers lead to.
 //!
 //! Trust: the server may be in the hands of whoever made its image. How it mounts was said before it looked at that, but
-//! for the right to write and who checks permissions. It learns of a caller two numbers of the call that a thread waits in, yes
-//! or no, and a handle of its root directory, below which the cage lets nothing be opened: no bytes of its memory.
+//! for the right to write and who checks permissions. It learns of a caller two numbers of the call that a thread waits in, if
+//! that is about a file of this mount, yes or no, and a handle of its root directory, below which the cage lets nothing be
+//! opened: no bytes of its memory.
 //!
-//! Each kind of question has a channel and a thread of its own. One about a call can last as long as a stranger likes, who
-//! keeps his memory from being read; one about rights is asked while the kernel unmounts. None waits for another kind.
+//! Each kind of question has a channel and a thread of its own: one about rights is asked while the kernel unmounts. Those
+//! about calls can last as long as a stranger likes, and wait for none of their kind either (`questions`).
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -25,23 +25,22 @@ use std::time::Duration;
 
 use fuse::{Mounter, Options};
 use nix::sys::signal::SigSet;
+use rustix::fs::FileType;
+use rustix::net::Shutdown;
 use rustix::net::sockopt::Timeout;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-};
 use serde::{Deserialize, Serialize};
 
+use super::passing::{pair, receive, send};
+use super::questions::{self, Questions};
 use super::tree::callers::is_in_our_namespace;
-use super::tree::calls::{self, Call};
+use super::tree::calls::Call;
+use super::tuning;
 use crate::control;
 use crate::locks::locked;
 use crate::sandbox;
 
 /// The argument by which a process learns that it is the one outside.
 const OUTSIDE: &str = "--outside";
-/// Longest message: paths and options of a mount, or a complaint.
-const LONGEST: usize = 64 << 10;
 
 /// Terms of the mount, as the command line says them.
 #[derive(Clone, Serialize, Deserialize)]
@@ -56,11 +55,18 @@ struct Terms {
     exec: bool,
 }
 
+/// Questions of a further channel.
+#[derive(Serialize, Deserialize)]
+enum Topic {
+    Programs,
+    Calls,
+}
+
 #[derive(Serialize, Deserialize)]
 enum Ask {
     Terms(Terms),
     /// One more channel, which comes with it.
-    Channel,
+    Channel(Topic),
     Mount {
         read_only: bool,
         own_permissions: bool,
@@ -74,10 +80,6 @@ enum Ask {
     },
     /// Comes with the directory of a thread in `/proc`.
     IsOurs,
-    Call {
-        thread: u32,
-        inode: u64,
-    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -85,7 +87,6 @@ enum Answer {
     Done,
     Failed(Option<i32>, String),
     IsOurs(bool),
-    Call(Call),
 }
 
 impl Answer {
@@ -103,52 +104,16 @@ impl Answer {
     }
 }
 
-/// Sends a message, maybe with an open file.
-fn send(socket: &OwnedFd, message: &impl Serialize, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let bytes = serde_json::to_vec(message)?;
-    let files: Vec<BorrowedFd<'_>> = file.into_iter().collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&files)) {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
-    Ok(())
-}
-
-/// The next message; nothing where the other end is gone.
-fn receive<T: for<'de> Deserialize<'de>>(socket: &OwnedFd) -> io::Result<Option<(T, Option<OwnedFd>)>> {
-    let mut bytes = vec![0; LONGEST];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC;
-    let len = loop {
-        match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
-            Err(rustix::io::Errno::INTR) => {}
-            received => break received?.bytes,
-        }
-    };
-    let file = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
-        _ => None,
-    });
-    if len == 0 {
-        return Ok(None);
-    }
-    Ok(Some((serde_json::from_slice(bytes.get(..len).unwrap_or_default())?, file)))
-}
-
-/// Channels: for the tree of mounts, for programs, and for calls.
-const CHANNELS: usize = 3;
-/// Longest that an answer is waited for: what is known of a call is waited for half a minute.
+/// Channels: for the tree of mounts, and for programs.
+const CHANNELS: usize = 2;
+/// Longest that an answer is waited for. None of them waits for anything.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 impl Ask {
     fn channel(&self) -> usize {
         match self {
-            Ask::Terms(_) | Ask::Channel | Ask::Mount { .. } | Ask::Unmount { .. } => 0,
+            Ask::Terms(_) | Ask::Channel(_) | Ask::Mount { .. } | Ask::Unmount { .. } => 0,
             Ask::Root { .. } | Ask::IsOurs => 1,
-            Ask::Call { .. } => 2,
         }
     }
 }
@@ -156,12 +121,44 @@ impl Ask {
 /// The server's end.
 pub struct Outside {
     channels: [Mutex<Option<OwnedFd>>; CHANNELS],
-    child: Mutex<Child>,
+    calls: Questions,
+    /// Where it is one of this process.
+    child: Mutex<Option<Child>>,
 }
 
-fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
-    Ok(rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?)
+/// Starts it, with its end of the channel.
+fn spawn(channel: OwnedFd) -> io::Result<Child> {
+    Command::new("/proc/self/exe")
+        .arg0("plat")
+        .args(["mount", OUTSIDE])
+        .env_clear()
+        .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
+        .stdin(Stdio::from(channel))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+}
+
+/// Starts a server by `launch`, and beside it the process outside of its cage, so that neither waits for the other. The
+/// server has its channel as standard input.
+///
+/// # Errors
+/// Those of `launch`; the system's.
+pub fn beside<T>(launch: impl FnOnce(Stdio, &dyn Fn()) -> io::Result<T>) -> io::Result<T> {
+    let (ours, theirs) = pair()?;
+    let theirs = Mutex::new(Some(theirs));
+    launch(Stdio::from(ours), &|| {
+        // A server whose channel ends says so.
+        let _ = locked(&theirs).take().map(spawn);
+    })
+}
+
+/// The channel that a server in the background has as standard input.
+pub fn brought() -> Option<OwnedFd> {
+    let input = rustix::stdio::stdin();
+    let facts = rustix::fs::fstat(input).ok()?;
+    let is_channel = FileType::from_raw_mode(facts.st_mode) == FileType::Socket;
+    if is_channel { rustix::io::fcntl_dupfd_cloexec(input, 3).ok() } else { None }
 }
 
 static OUTSIDE_OF_THIS: OnceLock<Arc<Outside>> = OnceLock::new();
@@ -172,34 +169,32 @@ pub(super) fn this() -> Option<&'static Arc<Outside>> {
 }
 
 impl Outside {
-    /// Starts it for a mount on a directory. Before the cage is entered, and before an image is looked at.
+    /// Has the process outside for a mount on a directory: the one whose channel the caller brought along, or a new one.
+    /// Before the cage is entered, and before an image is looked at.
     ///
     /// # Errors
     /// The system's.
-    pub fn start(directory: &Path, options: &Options) -> io::Result<Arc<Self>> {
-        let (ours, theirs) = pair()?;
-        let child = Command::new("/proc/self/exe")
-            .arg0("plat")
-            .args(["mount", OUTSIDE])
-            .env_clear()
-            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
+    pub fn start(directory: &Path, options: &Options, brought: Option<OwnedFd>) -> io::Result<Arc<Self>> {
+        let (ours, child) = match brought {
+            Some(channel) => (channel, None),
+            None => {
+                let (ours, theirs) = pair()?;
+                (ours, Some(spawn(theirs)?))
+            }
+        };
         let Options { source, subtype, allow_other, suid, dev, exec, .. } = options.clone();
         let directory = directory.as_os_str().as_bytes().to_vec();
         let terms = Terms { directory, source, subtype, allow_other, suid, dev, exec };
         send(&ours, &Ask::Terms(terms), None)?;
-        let more = || -> io::Result<OwnedFd> {
+        let more = |topic: Topic| -> io::Result<OwnedFd> {
             let (here, there) = pair()?;
-            rustix::net::sockopt::set_socket_timeout(&here, Timeout::Recv, Some(PATIENCE))?;
-            send(&ours, &Ask::Channel, Some(there.as_fd()))?;
+            send(&ours, &Ask::Channel(topic), Some(there.as_fd()))?;
             Ok(here)
         };
-        let (programs, calls) = (more()?, more()?);
-        let channels = [ours, programs, calls].map(|channel| Mutex::new(Some(channel)));
-        let outside = Arc::new(Outside { channels, child: Mutex::new(child) });
+        let (programs, calls) = (more(Topic::Programs)?, Questions::new(more(Topic::Calls)?));
+        rustix::net::sockopt::set_socket_timeout(&programs, Timeout::Recv, Some(PATIENCE))?;
+        let channels = [ours, programs].map(|channel| Mutex::new(Some(channel)));
+        let outside = Arc::new(Outside { channels, calls, child: Mutex::new(child) });
         let _ = OUTSIDE_OF_THIS.set(Arc::clone(&outside));
         Ok(outside)
     }
@@ -220,18 +215,24 @@ impl Outside {
         matches!(answer, Ok((Answer::IsOurs(true), _)))
     }
 
-    /// The call that a thread waits in.
-    pub(super) fn call(&self, thread: u32, inode: u64) -> Call {
-        match self.ask(&Ask::Call { thread, inode }, None) {
-            Ok((Answer::Call(call), _)) => call,
-            _ => Call::Hidden,
-        }
+    /// The call that a thread of a user waits in, if that is about a file of the mount.
+    pub(super) fn call(&self, user: u32, thread: u32, inode: u64) -> Call {
+        self.calls.ask(user, thread, inode)
     }
 
     /// Ends it.
     pub fn end(&self) {
-        self.channels.iter().for_each(|channel| drop(locked(channel).take()));
-        let _ = locked(&self.child).wait();
+        self.calls.end();
+        let [tree, programs] = &self.channels;
+        drop(locked(programs).take());
+        if let Some(tree) = locked(tree).take() {
+            let _ = rustix::net::shutdown(&tree, Shutdown::Write);
+            // It says no more, and is gone.
+            let _ = receive::<Answer>(&tree);
+        }
+        if let Some(mut child) = locked(&self.child).take() {
+            let _ = child.wait();
+        }
     }
 }
 
@@ -277,19 +278,26 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
     let directory = Path::new(OsStr::from_bytes(&terms.directory));
     // It unmounts what it has mounted, once.
     let (mut may_mount, mut is_mounted) = (true, false);
+    let device = Arc::new(OnceLock::new());
     while let Some((ask, file)) = receive(socket)? {
         let mut passed = None;
         let answer = match ask {
             Ask::Mount { read_only, own_permissions } if std::mem::take(&mut may_mount) => {
                 let mounted = fuse::Here.mount(directory, &terms.options(read_only, own_permissions));
                 is_mounted = mounted.is_ok();
+                if let Some(found) = mounted.is_ok().then(|| tuning::device_of(directory).ok()).flatten() {
+                    let _ = device.set(found);
+                }
                 let (opened, done) = mounted.map_or_else(|why| (None, Err(why)), |it| (Some(it), Ok(())));
                 passed = opened;
                 Answer::of(done)
             }
-            Ask::Channel => {
-                let Some(channel) = file else { continue };
-                thread::Builder::new().spawn(move || answer(&channel))?;
+            Ask::Channel(topic) => {
+                let (Some(channel), device) = (file, Arc::clone(&device)) else { continue };
+                thread::Builder::new().spawn(move || match topic {
+                    Topic::Programs => answer(&channel),
+                    Topic::Calls => questions::answer(channel, &device),
+                })?;
                 continue;
             }
             Ask::Mount { .. } | Ask::Terms(_) => Answer::Failed(None, "it was mounted already".into()),
@@ -299,7 +307,7 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
                 Answer::of(done)
             }
             Ask::Unmount { .. } => Answer::Failed(None, "it is not mounted".into()),
-            Ask::Root { .. } | Ask::IsOurs | Ask::Call { .. } => Answer::Failed(None, OTHER_CHANNEL.into()),
+            Ask::Root { .. } | Ask::IsOurs => Answer::Failed(None, OTHER_CHANNEL.into()),
         };
         send(socket, &answer, passed.as_ref().map(AsFd::as_fd))?;
     }
@@ -318,8 +326,7 @@ fn answer(channel: &OwnedFd) -> io::Result<()> {
                 Answer::Done
             }
             Ask::IsOurs => Answer::IsOurs(file.is_some_and(|thread| is_in_our_namespace(&thread))),
-            Ask::Call { thread, inode } => Answer::Call(calls::seen(thread, inode)),
-            Ask::Terms(_) | Ask::Channel | Ask::Mount { .. } | Ask::Unmount { .. } => {
+            Ask::Terms(_) | Ask::Channel(_) | Ask::Mount { .. } | Ask::Unmount { .. } => {
                 Answer::Failed(None, OTHER_CHANNEL.into())
             }
         };
@@ -358,21 +365,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_that_is_not_answered_keeps_no_other_waiting() {
+    fn one_about_rights_waits_for_no_unmount() {
         let [tree, programs, calls] = [pair().unwrap(), pair().unwrap(), pair().unwrap()];
-        let channels = [tree.0, programs.0, calls.0].map(|channel| Mutex::new(Some(channel)));
-        let outside = Outside { channels, child: Mutex::new(Command::new("true").spawn().unwrap()) };
+        let channels = [tree.0, programs.0].map(|channel| Mutex::new(Some(channel)));
+        let child = Mutex::new(None);
+        let outside = Outside { channels, calls: Questions::new(calls.0), child };
         thread::scope(|scope| {
             scope.spawn(|| answer(&programs.1));
-            let waiting = scope.spawn(|| outside.call(1, 1));
-            let asked = receive::<Ask>(&calls.1).unwrap();
-            assert!(matches!(asked, Some((Ask::Call { thread: 1, inode: 1 }, _))));
+            let waiting = scope.spawn(|| outside.unmount(Path::new("/"), false));
+            let asked = receive::<Ask>(&tree.1).unwrap();
+            assert!(matches!(asked, Some((Ask::Unmount { lazy: false }, _))));
             let this = std::fs::File::open("/proc/thread-self").unwrap();
             assert!(outside.is_ours(&this.into()));
             // Its channel is gone, and it is said once more at once.
-            drop(calls.1);
-            assert_eq!(waiting.join().unwrap(), Call::Hidden);
-            assert_eq!(outside.call(1, 1), Call::Hidden);
+            drop(tree.1);
+            assert!(waiting.join().unwrap().is_err() && outside.unmount(Path::new("/"), false).is_err());
             outside.end();
         });
     }

@@ -84,7 +84,9 @@ impl Altering<'_> {
         let facts = self.tree.volume.metadata(number)?;
         self.look_at_limits(&facts);
         let asks = self.asks(number);
-        let call = if asks { calls::of(caller.pid, u64::from(number.get())) } else { Call::Hidden };
+        let device = self.tree.tickets.file_system().filter(|_| asks);
+        let file = device.map(|device| (device, u64::from(number.get())));
+        let call = file.map_or(Call::Hidden, |file| calls::of(caller, file));
         if call == Call::Reads {
             return Ok(());
         }

@@ -4,11 +4,12 @@
 //! and `/proc/THREAD/syscall` shows number and arguments of the call. Owns: reading that. Excludes what follows from it.
 //!
 //! Not seen are calls of other threads than the caller's (io_uring, loop devices), those that hand over lists of writes
-//! (`io_submit`), and callers that this process may not look at.
+//! (`io_submit`), callers that this process may not look at, and files of another file system that lies on this one.
 
 use std::fs;
 use std::time::Duration;
 
+use fuse::Caller;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
 use serde::{Deserialize, Serialize};
 
@@ -89,19 +90,19 @@ fn kind(_: u64) -> Option<Kind> {
     None
 }
 
-/// The call that a thread waits in, which reached a file with this inode number.
-pub(super) fn of(thread: u32, inode: u64) -> Call {
+/// The call that a caller waits in, which reached a file with this inode number on this device.
+pub(super) fn of(caller: Caller, file: (u64, u64)) -> Call {
     match outside::this() {
-        Some(outside) => outside.call(thread, inode),
-        None => seen(thread, inode),
+        Some(outside) => outside.call(caller.uid, caller.pid, file.1),
+        None => seen(caller.pid, file),
     }
 }
 
-/// The same, as this process sees it.
-pub(in crate::mount) fn seen(thread: u32, inode: u64) -> Call {
+/// The same, as this process sees it. Of calls on other files nothing is said.
+pub(in crate::mount) fn seen(thread: u32, (device, inode): (u64, u64)) -> Call {
     let found = || {
         let (number, arguments) = parse(&waiting(&format!("/proc/{thread}/syscall"))?)?;
-        Waiting { thread, inode, arguments }.means(kind(number)?)
+        Waiting { thread, device, inode, arguments }.means(kind(number)?)
     };
     found().unwrap_or(Call::Hidden)
 }
@@ -139,7 +140,6 @@ fn parse(text: &str) -> Option<(u64, [u64; 6])> {
 struct OpenFile {
     position: u64,
     appends: bool,
-    inode: u64,
 }
 
 impl OpenFile {
@@ -147,76 +147,98 @@ impl OpenFile {
     fn parse(text: &str) -> Option<Self> {
         let word = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
         let flags = u64::from_str_radix(word("flags:")?, 8).ok()?;
-        Some(OpenFile {
-            position: word("pos:")?.parse().ok()?,
-            appends: flags & APPEND != 0,
-            inode: word("ino:").and_then(|word| word.parse().ok()).unwrap_or(0),
-        })
+        Some(OpenFile { position: word("pos:")?.parse().ok()?, appends: flags & APPEND != 0 })
     }
 }
 
 struct Waiting {
     thread: u32,
+    device: u64,
     inode: u64,
     arguments: [u64; 6],
+}
+
+/// Facts of an open file as the kernel knows them: nobody is asked, who might be this process.
+struct Facts {
+    device: u64,
+    inode: u64,
+    /// Of a regular file.
+    size: Option<u64>,
 }
 
 impl Waiting {
     fn means(&self, kind: Kind) -> Option<Call> {
         let [first, second, third, fourth, fifth, _] = self.arguments;
         match kind {
-            Kind::Reads => Some(Call::Reads),
+            Kind::Reads => self.is_of_mount(first).then_some(Call::Reads),
             Kind::Write => self.writes(first, None, third),
             Kind::WriteAt => self.writes(first, Some(fourth), third),
-            Kind::WriteVector => self.writes(first, None, self.length(second, third)?),
+            Kind::WriteVector => self.writes(first, None, self.length(first, second, third)?),
             // That of the file is asked for by -1.
             Kind::WriteVectorAt => {
                 let offset = Some(fourth).filter(|offset| *offset != u64::MAX);
-                self.writes(first, offset, self.length(second, third)?)
+                self.writes(first, offset, self.length(first, second, third)?)
             }
             Kind::SendFile => self.moves(first, None, second, fourth),
             Kind::Splice if fourth == 0 => self.moves(third, None, first, fifth),
-            Kind::Splice => {
-                self.moves(third, Some(self.memory(fourth, 8)?.first()?.to_owned()), first, fifth)
-            }
+            Kind::Splice => self.moves(third, Some(fourth), first, fifth),
         }
     }
 
-    fn description(&self, number: u64) -> Option<OpenFile> {
-        // The kernel takes the lower half for the number.
-        let number = number & u64::from(u32::MAX);
-        OpenFile::parse(&fs::read_to_string(format!("/proc/{}/fdinfo/{number}", self.thread)).ok()?)
-    }
-
     fn writes(&self, file: u64, offset: Option<u64>, len: u64) -> Option<Call> {
-        let file = self.description(file)?;
+        if !self.is_meant(file) {
+            return None;
+        }
+        let name = self.of_file("fdinfo", file);
+        let file = OpenFile::parse(&fs::read_to_string(name).ok()?)?;
         let offset = if file.appends { None } else { Some(offset.unwrap_or(file.position)) };
         Some(Call::Writes { offset, len: len.min(MOST) })
     }
 
-    /// Of bytes that come from another file, which may be shorter than is asked for.
+    /// Of bytes that come from another file, which may be shorter than is asked for. The offset is the address of one.
     fn moves(&self, target: u64, offset: Option<u64>, source: u64, len: u64) -> Option<Call> {
-        if self.description(target)?.inode != self.inode {
+        if !self.is_meant(target) {
             // It is the source that is asked for.
-            return Some(Call::Reads);
+            return self.is_of_mount(source).then_some(Call::Reads);
         }
-        let there = self.size(source).unwrap_or(u64::MAX);
+        let offset = match offset {
+            Some(address) => Some(self.memory(address, 8)?.first()?.to_owned()),
+            None => None,
+        };
+        let there = self.facts(source).and_then(|facts| facts.size).unwrap_or(u64::MAX);
         self.writes(target, offset, len.min(there))
     }
 
-    /// Bytes of a regular file, as the kernel knows them: nobody is asked, who might be this process.
-    fn size(&self, file: u64) -> Option<u64> {
-        let name = format!("/proc/{}/fd/{}", self.thread, file & u64::from(u32::MAX));
-        let found =
-            rustix::fs::statx(CWD, name, AtFlags::STATX_DONT_SYNC, StatxFlags::SIZE | StatxFlags::TYPE)
-                .ok()?;
-        let is_regular = FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile;
-        is_regular.then_some(found.stx_size)
+    /// What `/proc` has of an open file.
+    fn of_file(&self, what: &str, file: u64) -> String {
+        // The kernel takes the lower half for the number.
+        format!("/proc/{}/{what}/{}", self.thread, file & u64::from(u32::MAX))
     }
 
-    /// Bytes in pieces of memory, of which the caller has a list: pairs of an address and a length.
-    fn length(&self, list: u64, pieces: u64) -> Option<u64> {
-        if pieces > PIECES_MOST {
+    fn facts(&self, file: u64) -> Option<Facts> {
+        let wanted = StatxFlags::SIZE | StatxFlags::TYPE | StatxFlags::INO;
+        let name = self.of_file("fd", file);
+        let found = rustix::fs::statx(CWD, name, AtFlags::STATX_DONT_SYNC, wanted).ok()?;
+        let is_regular = FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile;
+        Some(Facts {
+            device: rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor),
+            inode: found.stx_ino,
+            size: is_regular.then_some(found.stx_size),
+        })
+    }
+
+    fn is_of_mount(&self, file: u64) -> bool {
+        self.facts(file).is_some_and(|facts| facts.device == self.device)
+    }
+
+    /// Whether it is the file that is asked for.
+    fn is_meant(&self, file: u64) -> bool {
+        self.facts(file).is_some_and(|facts| (facts.device, facts.inode) == (self.device, self.inode))
+    }
+
+    /// Bytes in pieces of memory for a file, of which the caller has a list: pairs of an address and a length.
+    fn length(&self, file: u64, list: u64, pieces: u64) -> Option<u64> {
+        if pieces > PIECES_MOST || !self.is_meant(file) {
             return None;
         }
         let words = self.memory(list, pieces.checked_mul(16)?)?;
@@ -249,7 +271,7 @@ mod tests {
             assert_eq!(parse(other), None, "{other}");
         }
         let text = "pos:\t4096\nflags:\t0102001\nmnt_id:\t29\nino:\t12\n";
-        assert_eq!(OpenFile::parse(text), Some(OpenFile { position: 4096, appends: true, inode: 12 }));
+        assert_eq!(OpenFile::parse(text), Some(OpenFile { position: 4096, appends: true }));
         let text = "pos:\t0\nflags:\t0100002\n";
         assert_eq!(OpenFile::parse(text), Some(OpenFile::default()));
         assert_eq!(OpenFile::parse("pos:\tmany\nflags:\t0\n"), None);
@@ -262,6 +284,8 @@ mod tests {
         use std::io::{IoSlice, Write};
 
         let (mut read, mut write) = std::io::pipe().unwrap();
+        let facts = rustix::fs::fstat(&write).unwrap();
+        let file = (facts.st_dev, facts.st_ino);
         let written = std::thread::scope(|scope| {
             let (sender, receiver) = std::sync::mpsc::channel();
             scope.spawn(move || {
@@ -273,9 +297,13 @@ mod tests {
             let thread = receiver.recv().unwrap();
             let looks = (0..2000).map(|_| {
                 std::thread::sleep(Duration::from_millis(1));
-                of(thread, 0)
+                seen(thread, file)
             });
             let found = looks.into_iter().find(|call| *call != Call::Hidden);
+            // Of the same call on another file, or another device, nothing is said.
+            for other in [(file.0, file.1 + 1), (file.0 + 1, file.1)] {
+                assert_eq!(seen(thread, other), Call::Hidden);
+            }
             std::io::copy(&mut read, &mut std::io::sink()).unwrap();
             found
         });

@@ -1,0 +1,256 @@
+//! Questions on the calls of callers, which a server in its cage asks the process outside of it.
+//!
+//! One can last as long as a stranger likes, who keeps his memory from being read. So each has a number and a thread that
+//! answers it, and hurts nobody but who waits for it. Owns: which answer belongs to which question, and how many there are
+//! at once, of one user and of all. Excludes how a call is looked at (`tree::calls`).
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::net::Shutdown;
+use serde::{Deserialize, Serialize};
+
+use super::passing::{receive, send};
+use super::tree::calls::{self, Call};
+use crate::locks::locked;
+
+/// Longest that an answer is waited for: what is known of a call is waited for half a minute.
+const PATIENCE: Duration = if cfg!(test) { Duration::from_secs(5) } else { Duration::from_secs(40) };
+/// A question that is not answered by then may never be.
+const SLOW: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(2) };
+/// Most questions at once that are about callers of one user, and of all: few of the threads that serve can wait.
+const OF_ONE_USER: usize = 4;
+const OF_ALL: usize = 12;
+
+#[derive(Serialize, Deserialize)]
+struct Question {
+    number: u64,
+    thread: u32,
+    inode: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Answer {
+    number: u64,
+    call: Call,
+}
+
+/// A question that the process outside has not answered, whether or not somebody still waits.
+struct Open {
+    user: u32,
+    since: Instant,
+    asker: SyncSender<Call>,
+}
+
+/// Places for questions.
+#[derive(Default)]
+struct Places {
+    last: u64,
+    open: HashMap<u64, Open>,
+    is_ended: bool,
+}
+
+impl Places {
+    /// Whether there is one for a user: none for as long as those that fill them seem to hang, and maybe soon if they don't.
+    fn has(&self, user: u32) -> Option<bool> {
+        let of_user = || self.open.values().filter(|open| open.user == user);
+        let hangs = |open: &Open| open.since.elapsed() > SLOW;
+        if self.is_ended {
+            None
+        } else if of_user().count() >= OF_ONE_USER {
+            (!of_user().any(hangs)).then_some(false)
+        } else if self.open.len() >= OF_ALL {
+            (!self.open.values().any(hangs)).then_some(false)
+        } else {
+            Some(true)
+        }
+    }
+}
+
+#[derive(Default)]
+struct Desk {
+    places: Mutex<Places>,
+    freed: Condvar,
+}
+
+impl Desk {
+    fn take(&self, user: u32) -> Option<(u64, Receiver<Call>)> {
+        let mut places = locked(&self.places);
+        while !places.has(user)? {
+            let waited = self.freed.wait_timeout(places, SLOW);
+            places = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+        let (asker, answer) = mpsc::sync_channel(1);
+        places.last += 1;
+        let number = places.last;
+        places.open.insert(number, Open { user, since: Instant::now(), asker });
+        Some((number, answer))
+    }
+
+    fn give(&self, answer: &Answer) {
+        if let Some(open) = locked(&self.places).open.remove(&answer.number) {
+            // Who has waited long enough is gone.
+            let _ = open.asker.try_send(answer.call);
+        }
+        self.freed.notify_all();
+    }
+
+    /// Nothing is answered from now on.
+    fn end(&self) {
+        let mut places = locked(&self.places);
+        (places.is_ended, places.open) = (true, HashMap::new());
+        self.freed.notify_all();
+    }
+}
+
+/// The server's end.
+pub(super) struct Questions {
+    socket: Arc<OwnedFd>,
+    desk: Arc<Desk>,
+    /// Takes the answers. It is started by the first question, in the cage.
+    reader: OnceLock<io::Result<()>>,
+}
+
+impl Questions {
+    pub(super) fn new(socket: OwnedFd) -> Self {
+        Questions { socket: Arc::new(socket), desk: Arc::default(), reader: OnceLock::new() }
+    }
+
+    /// The call that a thread of a user waits in.
+    pub(super) fn ask(&self, user: u32, thread: u32, inode: u64) -> Call {
+        if self.reader.get_or_init(|| self.read()).is_err() {
+            return Call::Hidden;
+        }
+        let Some((number, answer)) = self.desk.take(user) else { return Call::Hidden };
+        if send(&self.socket, &Question { number, thread, inode }, None).is_err() {
+            self.desk.end();
+        }
+        // A place that is not left keeps this user from filling others.
+        answer.recv_timeout(PATIENCE).unwrap_or(Call::Hidden)
+    }
+
+    fn read(&self) -> io::Result<()> {
+        let (socket, desk) = (Arc::clone(&self.socket), Arc::clone(&self.desk));
+        let read = move || {
+            while let Ok(Some((answer, _))) = receive::<Answer>(&socket) {
+                desk.give(&answer);
+            }
+            desk.end();
+        };
+        thread::Builder::new().name("answers".into()).spawn(read).map(drop)
+    }
+
+    /// Asks nothing more.
+    pub(super) fn end(&self) {
+        self.desk.end();
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+    }
+}
+
+/// Answers, outside of the cage, until the channel ends. The mount has this device, once it stands.
+pub(super) fn answer(channel: OwnedFd, device: &Arc<OnceLock<u64>>) -> io::Result<()> {
+    let (channel, busy) = (Arc::new(channel), Arc::new(AtomicUsize::new(0)));
+    while let Some((Question { number, thread, inode }, _)) = receive(&channel)? {
+        let (to, busy) = (Arc::clone(&channel), Arc::clone(&busy));
+        let has_place = busy.fetch_add(1, Ordering::Relaxed) < OF_ALL;
+        let device = device.get().copied().filter(|_| has_place);
+        let look = move || {
+            let call = device.map_or(Call::Hidden, |device| calls::seen(thread, (device, inode)));
+            busy.fetch_sub(1, Ordering::Relaxed);
+            // The server may have ended.
+            let _ = send(&to, &Answer { number, call }, None);
+        };
+        thread::Builder::new().spawn(look)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mount::passing::pair;
+
+    /// Answers that are asked of a made-up process outside: those about the inode 0 hang until they are let go.
+    fn with_outside(work: impl FnOnce(&Questions, &dyn Fn())) {
+        let (here, there) = pair().unwrap();
+        let questions = Questions::new(here);
+        let hung = Mutex::new(Vec::new());
+        let said = |Question { number, inode, .. }: Question| {
+            let call = Call::Writes { offset: None, len: inode };
+            send(&there, &Answer { number, call }, None).unwrap();
+        };
+        let let_go = || std::mem::take(&mut *locked(&hung)).into_iter().for_each(said);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while let Ok(Some((question, _))) = receive::<Question>(&there) {
+                    if question.inode == 0 { locked(&hung).push(question) } else { said(question) }
+                }
+            });
+            work(&questions, &let_go);
+            questions.end();
+        });
+    }
+
+    fn answered(inode: u64) -> Call {
+        Call::Writes { offset: None, len: inode }
+    }
+
+    #[test]
+    fn a_question_that_hangs_hurts_only_who_waits_for_it() {
+        with_outside(|questions, let_go| {
+            thread::scope(|scope| {
+                let hung: Vec<_> = (0..OF_ONE_USER).map(|_| scope.spawn(|| questions.ask(1, 1, 0))).collect();
+                while locked(&questions.desk.places).open.len() < OF_ONE_USER {
+                    thread::yield_now();
+                }
+                // Of the same user there is no place, and after a while nobody waits for one.
+                assert_eq!(questions.ask(1, 1, 5), Call::Hidden);
+                for inode in 1..100 {
+                    assert_eq!(questions.ask(2, 1, inode), answered(inode));
+                }
+                let_go();
+                for hung in hung {
+                    assert_eq!(hung.join().unwrap(), answered(0));
+                }
+            });
+            assert_eq!(questions.ask(1, 1, 6), answered(6), "its places are free again");
+        });
+    }
+
+    #[test]
+    fn all_users_together_have_some_places_and_none_after_the_end() {
+        with_outside(|questions, let_go| {
+            thread::scope(|scope| {
+                for (user, _) in (0_u32..).zip(0..OF_ALL) {
+                    scope.spawn(move || questions.ask(user, 1, 0));
+                }
+                while locked(&questions.desk.places).open.len() < OF_ALL {
+                    thread::yield_now();
+                }
+                assert_eq!(questions.ask(99, 1, 5), Call::Hidden);
+                let_go();
+            });
+            questions.end();
+            assert_eq!(questions.ask(99, 1, 5), Call::Hidden);
+        });
+    }
+
+    #[test]
+    fn nothing_is_told_before_the_mount_stands() {
+        let (here, there) = pair().unwrap();
+        let device = Arc::default();
+        thread::scope(|scope| {
+            scope.spawn(|| answer(there, &device));
+            let questions = Questions::new(here);
+            let me = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+            assert_eq!(questions.ask(0, me, 1), Call::Hidden);
+            questions.end();
+        });
+    }
+}
