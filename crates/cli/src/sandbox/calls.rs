@@ -70,8 +70,6 @@ mod known {
         SYS_close,
         SYS_exit,
         SYS_exit_group,
-        // Pages of a file that is about to be read.
-        SYS_fadvise64,
         SYS_fcntl,
         SYS_flock,
         SYS_fstat,
@@ -139,7 +137,8 @@ mod known {
 
     const IMAGE: &[Call] = calls![
         SYS_ftruncate,
-        // The owner of a mark that keeps other hosts off.
+        // The owner of a mark that keeps other hosts off, which is read past what the kernel has kept of it.
+        SYS_fadvise64,
         SYS_uname,
     ];
 
@@ -187,7 +186,15 @@ mod known {
 
     const REMOVE: &[Call] = calls![SYS_unlinkat,];
 
-    const ANSWER: &[Call] = calls![SYS_accept4, SYS_recvfrom, SYS_sendto, SYS_setsockopt, SYS_shutdown,];
+    const ANSWER: &[Call] = calls![
+        SYS_accept4,
+        SYS_recvfrom,
+        SYS_sendto,
+        SYS_setsockopt,
+        SYS_shutdown,
+        // Pages that a client will read next.
+        SYS_fadvise64,
+    ];
 
     const FUSE: &[Call] = calls![
         SYS_chdir,
@@ -340,7 +347,7 @@ mod known {
             ("read", &[], 13),
             ("output", &[Group::Bytes, Group::Output, Group::Attributes], 15),
             ("write", &[Group::Bytes, Group::Image, Group::Output], 15),
-            ("make", &[Group::Bytes, Group::Image, Group::Output, Group::Sources], 15),
+            ("make", &[Group::Bytes, Group::Image, Group::Output, Group::Sources], 16),
             ("store", &[Group::Bytes, Group::Image, Group::Output], 13),
             ("mount", &[Group::Bytes, Group::Image, Group::Answer, Group::Fuse], 12),
             ("serve", &[Group::Bytes, Group::Answer, Group::Remove], 14),
