@@ -8,13 +8,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use platfs::device::partitions::TableError;
 use platfs_image::named::PartError;
 use platfs_image::{BuildError, SourceError};
-use pyo3::exceptions::{PyException, PyOSError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
-/// Numbers of Linux: ENOENT, EIO, EACCES, EBUSY, EEXIST, EISDIR, EINVAL, ENOSPC, EROFS, ETIMEDOUT.
+/// Numbers of Linux: ENOENT, EIO, EBADF, EACCES, EBUSY, EEXIST, EISDIR, EINVAL, ENOSPC, EROFS, ETIMEDOUT.
 mod number {
     pub(super) const NOENT: i32 = 2;
     pub(super) const IO: i32 = 5;
+    pub(super) const BAD_FILE: i32 = 9;
     pub(super) const ACCES: i32 = 13;
     pub(super) const BUSY: i32 = 16;
     pub(super) const EXISTS: i32 = 17;
@@ -68,23 +69,11 @@ fn raised(error: &io::Error) -> Option<PyErr> {
     Some(Python::attach(|py| inner.clone_ref(py)))
 }
 
-/// An `OSError`. What a Python object raised becomes its cause, with the object's errno; what is no `Exception`, as
-/// `KeyboardInterrupt`, is raised itself.
-fn os_error(number: i32, text: String, path: Option<String>, cause: Option<PyErr>) -> PyErr {
-    Python::attach(|py| {
-        if let Some(cause) = &cause
-            && !cause.is_instance_of::<PyException>(py)
-        {
-            return cause.clone_ref(py);
-        }
-        let theirs = cause.as_ref().and_then(|cause| cause.value(py).getattr("errno").ok()?.extract().ok());
-        let number: i32 = theirs.unwrap_or(number);
-        let error = match path {
-            Some(path) => PyOSError::new_err((number, text, path)),
-            None => PyOSError::new_err((number, text)),
-        };
-        error.set_cause(py, cause);
-        error
+/// An `OSError`; or what a Python object raised, as it is: it is its caller's.
+fn os_error(number: i32, text: String, path: Option<String>, raised: Option<PyErr>) -> PyErr {
+    raised.unwrap_or_else(|| match path {
+        Some(path) => PyOSError::new_err((number, text, path)),
+        None => PyOSError::new_err((number, text)),
     })
 }
 
@@ -177,6 +166,14 @@ pub(crate) fn value(text: impl Into<String>) -> PyErr {
 /// Why a value can't be.
 pub(crate) fn wrong(error: &dyn Error) -> PyErr {
     value(error.to_string())
+}
+
+/// Something belongs to the process that this one was forked off from.
+pub(crate) fn inherited(owner: u32) -> PyErr {
+    let text = format!(
+        "the image was opened by process {owner}, which this one was forked from: open it here again"
+    );
+    PyOSError::new_err((number::BAD_FILE, text))
 }
 
 /// Something is closed already.

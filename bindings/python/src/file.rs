@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::failure;
-use crate::image::Closable;
+use crate::image::{Closable, Owner};
 
 /// An open file.
 #[pyclass(frozen, module = "platfs._native")]
@@ -23,8 +23,8 @@ impl Drop for File {
 }
 
 impl File {
-    pub(crate) fn of(file: platfs::File) -> Self {
-        File { file: Closable::new(Arc::new(file)) }
+    pub(crate) fn of(file: platfs::File, owner: Owner) -> Self {
+        File { file: Closable::new(Arc::new(file), owner) }
     }
 
     fn call<T: Send>(

@@ -53,6 +53,11 @@ impl Named {
         }
     }
 
+    /// Tells if it is a path of the host: what it names can be read by several processes at once.
+    pub(crate) fn is_path(&self) -> bool {
+        self.path.is_some()
+    }
+
     /// Opens it. A file that is opened for writing is locked against other writers.
     pub(crate) fn open(self, py: Python<'_>, write: bool) -> PyResult<Arc<dyn Device>> {
         let (shown, offset, length) = (self.shown(), self.offset, self.length);

@@ -24,22 +24,58 @@ pub(crate) fn type_of(name: &str) -> PyResult<FsType> {
     }
 }
 
-/// Something that can be closed once, by any thread.
-pub(crate) struct Closable<T>(Mutex<Option<T>>);
+/// Process that something belongs to; nothing where each process may use it that was forked off.
+pub(crate) type Owner = Option<u32>;
+
+/// Something that can be closed once, by any thread of its process.
+///
+/// A process that was forked off has a copy of what its parent has in memory: two writers that know nothing of each other,
+/// on one image. In it calls fail, and what is dropped writes nothing.
+pub(crate) struct Closable<T> {
+    held: Mutex<Option<T>>,
+    owner: Owner,
+}
 
 impl<T> Closable<T> {
-    pub(crate) fn new(value: T) -> Self {
-        Closable(Mutex::new(Some(value)))
+    pub(crate) fn new(value: T, owner: Owner) -> Self {
+        Closable { held: Mutex::new(Some(value)), owner }
     }
 
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// Process that it belongs to, if that is another one.
+    fn elsewhere(&self) -> Owner {
+        self.owner.filter(|owner| *owner != std::process::id())
+    }
+
+    /// Takes it out, to be closed; nothing in a process that it does not belong to.
     pub(crate) fn take(&self) -> Option<T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        // The lock may have been held by another thread in the moment of the fork.
+        if self.elsewhere().is_some() {
+            if let Ok(mut held) = self.held.try_lock() {
+                std::mem::forget(held.take());
+            }
+            return None;
+        }
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Held for a moment only: never while something else is waited for.
     pub(crate) fn with<R>(&self, look: impl FnOnce(&T) -> R) -> PyResult<R> {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(owner) = self.elsewhere() {
+            return Err(failure::inherited(owner));
+        }
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.as_ref().map(look).ok_or_else(failure::closed)
+    }
+}
+
+impl<T> Drop for Closable<T> {
+    fn drop(&mut self) {
+        // In a process that it does not belong to nothing may be dropped.
+        drop(self.take());
     }
 }
 
@@ -60,8 +96,9 @@ impl Drop for Image {
 }
 
 impl Image {
-    fn of(image: platfs::Image, writes: bool) -> Self {
-        Image { image: Closable::new(image), writes }
+    fn of(image: platfs::Image, writes: bool, shared: bool) -> Self {
+        let owner = (!shared).then(std::process::id);
+        Image { image: Closable::new(image, owner), writes }
     }
 
     /// A call about a path, without Python's lock. What it changes gets the time of the image's opening.
@@ -126,10 +163,10 @@ impl Image {
     #[staticmethod]
     fn open(py: Python<'_>, named: Named, write: bool, force: bool) -> PyResult<Self> {
         let options = OpenOptions::new().write(write).force(force).now(clock::now());
-        let shown = named.shown();
+        let (shown, shared) = (named.shown(), named.is_path() && !write);
         let device = named.open(py, write)?;
         let image = failure::run(py, || platfs::Image::on(device, &options))?;
-        Ok(Image::of(image.map_err(failure::opening(shown))?, write))
+        Ok(Image::of(image.map_err(failure::opening(shown))?, write, shared))
     }
 
     /// Makes a file or a volume of a store, with an empty volume in it.
@@ -142,7 +179,7 @@ impl Image {
         let shown = named.shown();
         let device = named.make(py, size)?;
         let made = failure::run(py, || platfs::Image::format(device, &format, &options))?;
-        Ok(Image::of(made.map_err(failure::opening(shown))?, true))
+        Ok(Image::of(made.map_err(failure::opening(shown))?, true, false))
     }
 
     #[getter]
@@ -218,7 +255,7 @@ impl Image {
             }
             Ok(file)
         })?;
-        Ok(File::of(file))
+        Ok(File::of(file, self.image.owner()))
     }
 
     fn mkdir(&self, py: Python<'_>, path: &[u8], mode: u16) -> PyResult<()> {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import warnings
 from typing import Any, Optional, Union
 
 from ._native import File
@@ -140,9 +141,16 @@ class FileIO(io.RawIOBase):
         self._check(True, "")
         self._file.sync()
 
+    def _dealloc_warn(self, source: object) -> None:
+        # The classes of io call this where a file goes that nobody closed.
+        if not self.closed:
+            warnings.warn(f"unclosed file {self!r}", ResourceWarning, source=source)
+
     def close(self) -> None:
         """Closes it."""
         if not self.closed:
+            if getattr(self, "_finalizing", False):
+                self._dealloc_warn(self)
             try:
                 super().close()
             finally:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat as bits
+import warnings
 from typing import IO, Any, Iterable, Iterator, Literal, Optional, Union, overload
 
 from . import _acl, _native
@@ -17,7 +19,7 @@ from ._source import CACHE_SIZE, Source, named
 Text = Literal["r", "w", "a", "x", "rt", "wt", "at", "xt", "r+", "w+", "a+", "x+"]
 Binary = Literal["rb", "wb", "ab", "xb", "r+b", "w+b", "a+b", "x+b", "rb+", "wb+", "ab+", "xb+"]
 #: A path inside of an image. Text is encoded as os.fsencode does it.
-AnyPath = Union[str, bytes, Path, "os.PathLike[str]"]
+AnyPath = Union[str, bytes, Path, "DirEntry", "os.PathLike[str]"]
 
 _TYPES = {"-": bits.S_IFREG, "d": bits.S_IFDIR, "l": bits.S_IFLNK, "c": bits.S_IFCHR, "b": bits.S_IFBLK,
           "p": bits.S_IFIFO, "s": bits.S_IFSOCK}
@@ -26,13 +28,13 @@ _ACL = {False: b"system.posix_acl_access", True: b"system.posix_acl_default"}
 
 def encoded(path: AnyPath) -> bytes:
     """A path as the image has it."""
-    if isinstance(path, bytes):
-        return path
-    return os.fsencode(path if isinstance(path, str) else os.fspath(path))
+    if isinstance(path, DirEntry):
+        return path._full
+    return os.fsencode(str(path) if isinstance(path, Path) else path)
 
 
 class DirEntry:
-    """A name in a directory, as os.scandir gives it."""
+    """A name in a directory, as os.scandir gives it; but no os.PathLike, since it is none of the host."""
 
     __slots__ = ("_image", "_above", "_raw", "_inode", "_letter", "_known")
 
@@ -86,9 +88,6 @@ class DirEntry:
             return self._known
         return self._image.stat(self._full, follow_symlinks=follow_symlinks)
 
-    def __fspath__(self) -> str:
-        return self.path
-
     def __repr__(self) -> str:
         return f"<DirEntry {self.name!r}>"
 
@@ -98,8 +97,11 @@ class Image:
 
     Paths begin at the root of the image. Symbolic links never lead out of it. Without ``write`` nothing is ever written,
     not even to replay a journal. Failures are ``OSError`` with the errno that Linux would give. Several threads can use
-    an image at once.
+    an image at once. A process that is forked off can read an image that its parent has open to read, if it is a file; all
+    others belong to the process that opened them, and calls in another one are ``OSError``.
     """
+
+    _closed = True
 
     def __init__(
         self,
@@ -123,6 +125,7 @@ class Image:
           nothing from then on.
         """
         self._native = _native.Image.open(named(source, offset, length, cache, cache_size, take_over), write, force)
+        self._closed = False
 
     @classmethod
     def create(
@@ -136,10 +139,16 @@ class Image:
         """Makes a new file of ``size`` bytes with an empty volume, and opens it for writing; or a volume of a store."""
         self = cls.__new__(cls)
         self._native = _native.Image.format(named(path), size, type, label.encode())
+        self._closed = False
         return self
+
+    def __del__(self) -> None:
+        if not self._closed:
+            warnings.warn("an image was not closed", ResourceWarning, source=self)
 
     def close(self) -> None:
         """Closes the image; files of it that are open keep it until they are closed."""
+        self._closed = True
         self._native.close()
 
     def sync(self) -> None:
@@ -155,7 +164,7 @@ class Image:
     def __truediv__(self, path: str) -> Path:
         return Path(self, "/") / path
 
-    def path(self, path: str = "/") -> Path:
+    def path(self, path: Union[str, Path] = "/") -> Path:
         """A path as an object in the manner of pathlib."""
         return Path(self, path)
 
@@ -287,9 +296,14 @@ class Image:
         """Makes a directory."""
         self._native.mkdir(encoded(path), mode)
 
-    def makedirs(self, path: AnyPath) -> None:
-        """Makes a directory and those above it; one that exists is no failure."""
+    def makedirs(self, path: AnyPath, mode: int = 0o755, exist_ok: bool = True) -> None:
+        """Makes a directory and those above it. One that exists is a failure only without ``exist_ok``."""
+        exists = self.exists(path)
+        if exists and not exist_ok:
+            raise FileExistsError(errno.EEXIST, "the directory exists", os.fsdecode(encoded(path)))
         self._native.make_dirs(encoded(path))
+        if not exists and mode != 0o755:
+            self.chmod(path, mode)
 
     def remove(self, path: AnyPath) -> None:
         """Removes a name of a file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat as bits
 import time
@@ -12,19 +13,25 @@ from typing import TYPE_CHECKING, Any, Iterator, Union
 if TYPE_CHECKING:
     from ._image import Image
 
+#: Symbolic links on the way of one path, at most; as Linux has it.
+LINKS = 40
+
 
 class Path:
-    """A path in an image. It has the methods of pathlib.Path, and the same meaning."""
+    """A path in an image. It has the methods of pathlib.Path, and the same meaning.
+
+    It is no ``os.PathLike``: functions of ``os``, ``shutil`` and ``open`` work on files of the host, and would take a path
+    of the image for one of the host. They raise ``TypeError``; the methods of paths and of ``Image`` do the same inside of
+    the image.
+    """
 
     __slots__ = ("image", "_pure")
 
-    def __init__(self, image: "Image", path: Union[str, PurePosixPath] = "/") -> None:
+    def __init__(self, image: "Image", path: Union[str, PurePosixPath, "Path"] = "/") -> None:
         """Of an image; `Image.path` and `image / "a/b"` make them, too."""
         self.image = image
-        self._pure = PurePosixPath("/") / path
-
-    def __fspath__(self) -> str:
-        return str(self._pure)
+        inside = path.as_posix() if isinstance(path, Path) else path
+        self._pure: PurePosixPath = PurePosixPath("/") / inside
 
     def __str__(self) -> str:
         return str(self._pure)
@@ -83,6 +90,33 @@ class Path:
     def parents(self) -> tuple["Path", ...]:
         """All directories above, the nearest first."""
         return tuple(Path(self.image, above) for above in self._pure.parents)
+
+    def absolute(self) -> "Path":
+        """The path itself: each begins at the root of the image."""
+        return self
+
+    def resolve(self, strict: bool = False) -> "Path":
+        """The path without symbolic links and without ``..``. With ``strict`` it must lead to something."""
+        left, found, links = list(self.parts[:0:-1]), PurePosixPath("/"), 0
+        while left:
+            name = left.pop()
+            if name == "..":
+                found = found.parent
+                continue
+            here = Path(self.image, found / name)
+            if not here.is_symlink():
+                found = here._pure
+                continue
+            links += 1
+            if links > LINKS:
+                raise OSError(errno.ELOOP, "too many symbolic links", str(self))
+            target = PurePosixPath(here.readlink())
+            found = PurePosixPath("/") if target.is_absolute() else found
+            left.extend(name for name in reversed(target.parts) if name != "/")
+        resolved = Path(self.image, found)
+        if strict:
+            resolved.stat()
+        return resolved
 
     def as_posix(self) -> str:
         """The path as text."""
@@ -246,7 +280,9 @@ class Path:
 
     def rename(self, to: Union[str, "Path"]) -> "Path":
         """Gives it another path."""
-        target = self.image.path(os.fspath(to))
+        if isinstance(to, Path) and to.image is not self.image:
+            raise OSError(errno.EXDEV, "the other path is of another image", str(self), None, str(to))
+        target = self.image.path(to)
         self.image.rename(self, target)
         return target
 
