@@ -322,6 +322,34 @@ fn trees_come_and_go_with_all_that_belongs_to_them() {
     judge(mounted, &image);
 }
 
+/// A file without a list has none in a copy either, whatever its directory has new files inherit.
+#[test]
+fn copies_inherit_no_lists_that_their_originals_lack() {
+    let test = "copies_inherit_no_lists_that_their_originals_lack";
+    if !have(test) || !tool::have_tools(test, &["setfacl"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let tree = scratch.join("tree");
+    fs::create_dir_all(tree.join("shared/below")).unwrap();
+    fs::write(tree.join("shared/private"), "secret").unwrap();
+    fs::set_permissions(tree.join("shared/private"), fs::Permissions::from_mode(0o640)).unwrap();
+    tool::run(tool::command("setfacl").args(["-d", "-m", "u:7:rwx"]).arg(tree.join("shared")));
+    let archive = archive_of(&scratch, &tree, "tree.tar");
+    let image = volume(&scratch, "-t ext4 -b 4096", "64M");
+    succeed(plat(&["put", "-r"]).arg(&image).arg(&tree).arg("/put"));
+    succeed(plat(&["mkdir"]).arg(&image).arg("/imported"));
+    succeed(plat(&["import", "--to", "/imported"]).arg(&image).arg(&archive));
+    succeed(plat(&["cp", "-r", "-p"]).arg(&image).args(["/put", "/copied"]));
+    assert_clean(&image);
+    let kernel = mount::Mounted::kernel(&image, "loop,ro").unwrap();
+    let expected = Snapshot::of(&tree.join("shared")).unwrap();
+    for name in ["put/shared", "imported/shared", "copied/shared"] {
+        let shown = Snapshot::of(&kernel.path().join(name)).unwrap();
+        assert_same(&expected, &shown, &Rules { hole_granularity: 0, ..Rules::default() });
+    }
+}
+
 /// What can't be read is left out and named, and all else is copied.
 #[test]
 fn a_tree_that_can_not_be_read_whole_is_put_as_far_as_it_goes() {

@@ -45,6 +45,8 @@ struct Level<'j> {
     path: Vec<u8>,
     directories: Vec<(Vec<u8>, InodeNumber)>,
     finally: Attributes,
+    /// What new files inherit from then on: those of the copy have their own.
+    default_list: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 struct Copy<'j> {
@@ -140,6 +142,7 @@ impl<'j> Copy<'j> {
         let asked = self.asked(&facts);
         let given = self.job.given(above, FileType::Directory, &asked).map_err(&failed)?;
         let mut all = self.xattrs(&facts, path)?;
+        let default_list = super::default_list(&mut all);
         all.extend(given.xattrs);
         let finally = given.attributes;
         let attributes = Attributes { permissions: finally.permissions | 0o700, ..finally };
@@ -152,7 +155,7 @@ impl<'j> Copy<'j> {
         self.job.count(|done| done.directories += 1);
         let held = (held, self.job.volume.pin(to).map_err(&failed)?);
         let (path, directories) = (path.to_vec(), Vec::new());
-        self.levels.push(Level { from, to, _held: held, path, directories, finally });
+        self.levels.push(Level { from, to, _held: held, path, directories, finally, default_list });
         self.files()
     }
 
@@ -185,6 +188,9 @@ impl<'j> Copy<'j> {
     /// From now on a directory is as its original, as far as that is asked for.
     fn finish(&self, level: &Level<'_>) -> Result<(), Halt> {
         let failed = Halt::at(&level.path);
+        if let Some(list) = &level.default_list {
+            self.job.now().inode(level.to).set_xattrs(std::slice::from_ref(list)).map_err(&failed)?;
+        }
         let facts = self.job.volume.metadata(level.to).map_err(&failed)?;
         let wanted = AttributeChange {
             permissions: (level.finally.permissions != facts.permissions)

@@ -41,8 +41,10 @@ enum Reached<'j> {
     Through(Way<'j>),
 }
 
-/// What a directory of the archive is to have in the end, by inode and its generation.
+/// What a directory of the archive is to have when it is left, by inode and its generation.
 type Finals = HashMap<(InodeNumber, u32), (Attributes, bool)>;
+/// What its new files are to inherit, once all of the archive is there: a directory may be left and entered again.
+type Lists = Vec<((InodeNumber, u32), (Vec<u8>, Vec<u8>))>;
 
 struct Import<'j, I> {
     job: &'j Job<'j>,
@@ -51,6 +53,7 @@ struct Import<'j, I> {
     base: InodeNumber,
     levels: Vec<Level<'j>>,
     finals: Finals,
+    lists: Lists,
     force: bool,
 }
 
@@ -66,8 +69,8 @@ pub fn import<I: Input>(
 ) -> Result<Vec<String>, Halt> {
     let input = &Ahead::new(input);
     let maker = Maker::new(job, options.force);
-    let (levels, finals) = (Vec::new(), Finals::new());
-    let mut import = Import { job, input, maker, base, levels, finals, force: options.force };
+    let (levels, finals, lists) = (Vec::new(), Finals::new(), Lists::new());
+    let mut import = Import { job, input, maker, base, levels, finals, lists, force: options.force };
     // With the right to list it only, nothing in it is found.
     job.with_rights(b".", base, EXECUTE)?;
     let mut reader = Reader::new(input).over(Arc::new(names(job, base)));
@@ -187,6 +190,7 @@ impl<'j, I: Input> Import<'j, I> {
         let here = self.may_make(path)?;
         let given = self.job.given(here, FileType::Directory, &asked).map_err(&failed)?;
         let mut all = self.job.settable(FileType::Directory, xattrs);
+        let list = super::default_list(&mut all);
         all.extend(given.xattrs);
         let finally = given.attributes;
         // Its owner can fill it, whatever it may do later.
@@ -199,7 +203,9 @@ impl<'j, I: Input> Import<'j, I> {
         self.job.count(|done| done.directories += 1);
         let held = self.job.find(here, name).map_err(&failed)?.filter(|held| held.facts.inode == number);
         let held = held.ok_or_else(|| failed(Error::NotFound))?;
-        self.finals.insert((number, held.facts.generation), (finally, asked.times.is_some()));
+        let key = (number, held.facts.generation);
+        self.finals.insert(key, (finally, asked.times.is_some()));
+        self.lists.extend(list.map(|list| (key, list)));
         self.enter(name, held, path)
     }
 
@@ -291,7 +297,21 @@ impl<'j, I: Input> Import<'j, I> {
         while !self.levels.is_empty() {
             done = done.and(self.leave());
         }
-        done
+        done.and(self.inherit())
+    }
+
+    /// From now on new files of the archive's directories inherit what it says.
+    fn inherit(&self) -> Result<(), Halt> {
+        for ((number, generation), list) in &self.lists {
+            let failed = Halt::at(b".");
+            // One that was removed meanwhile needs none.
+            if self.job.volume.metadata(*number).is_ok_and(|facts| facts.generation == *generation) {
+                let volume = self.job.now();
+                volume.inode(*number).set_xattrs(std::slice::from_ref(list)).map_err(failed)?;
+                self.job.watcher.touched(*number);
+            }
+        }
+        Ok(())
     }
 }
 

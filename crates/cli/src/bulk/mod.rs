@@ -163,6 +163,13 @@ const TRIES: u32 = 32;
 /// Extended attributes by full name.
 type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
+/// Takes the list away that new files of a directory inherit: it is set when the directory is full, since files that are
+/// copied into it have their own lists, or none.
+fn default_list(xattrs: &mut Xattrs) -> Option<(Vec<u8>, Vec<u8>)> {
+    let at = xattrs.iter().position(|(name, _)| name == b"system.posix_acl_default")?;
+    Some(xattrs.swap_remove(at))
+}
+
 /// Why work ended before its end. What was done until then stays.
 #[derive(Debug)]
 pub enum Halt {

@@ -21,9 +21,6 @@ use super::maker::{Contents, Maker, New, Place, What};
 use super::{Asked, Halt, Job, Xattrs};
 use crate::reading::joined;
 
-/// The attribute that new files of a directory inherit: set when the directory is full, since what is in it has its own.
-const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
-
 /// How to take files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
@@ -140,8 +137,7 @@ impl<'j> Taking<'j, '_> {
         let failed = Halt::at(at.path);
         let given = self.job.given(at.directory, FileType::Directory, &self.asked(&entry.facts));
         let given = given.map_err(&failed)?;
-        let default_list = xattrs.iter().position(|(name, _)| name == DEFAULT_LIST);
-        let default_list = default_list.map(|at| xattrs.swap_remove(at));
+        let default_list = super::default_list(&mut xattrs);
         let mut all = self.job.settable(FileType::Directory, xattrs);
         let inherited = given.xattrs.into_iter().filter(|(name, _)| !all.iter().any(|(own, _)| own == name));
         let inherited: Vec<_> = inherited.collect();
