@@ -7,21 +7,23 @@ CRASHES ?= 1000
 MINUTES ?= 60
 PREFIX ?= /usr/local
 DESTDIR ?=
+# Where mount(8) looks for its helpers: /sbin, and nowhere else. On most systems this is a link to usr/sbin.
+HELPERS ?= $(shell [ -L /sbin ] && echo /usr/sbin || echo /sbin)
 # The command that `make install-files` installs.
 PLAT ?= target/release/plat
 # Where the library lies that `make install-c-files` installs.
 LIBDIR ?= target/release
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: all build install install-files install-c install-c-files python web web-test test store-test crash crash-kernel models demo microvm book bench soak mix in-cage count-calls coverage packages setup fmt lint docs deny fuzz images tidy static features deb container targets targets-test
+.PHONY: all build install install-files install-helpers install-c install-c-files python web web-test test store-test crash crash-kernel models demo microvm book bench soak mix in-cage count-calls coverage packages setup fmt lint docs deny fuzz images tidy static features deb container targets targets-test
 
 all: build
 
 # The optimised `plat`, as users get it.
 build:
-	$(CARGO) build --release -p platfs-cli
+	$(CARGO) build --release -p platfs-cli --features gs,az
 
-# The command with its manual and completions, below DESTDIR and PREFIX.
+# The command with its manual and completions, below DESTDIR and PREFIX, and the helpers of mount(8) below DESTDIR.
 install: build install-files
 
 # The command without any library of the system, for initramfs and containers; FEATURES leaves parts out (docs/release.md).
@@ -80,16 +82,25 @@ SHARE = $(DESTDIR)$(PREFIX)/share
 
 install-files:
 	install -D -m 755 $(PLAT) $(DESTDIR)$(PREFIX)/bin/plat
-	install -d $(DESTDIR)$(PREFIX)/sbin $(SHARE)/man/man8 $(SHARE)/bash-completion/completions \
+	install -d $(SHARE)/man/man8 $(SHARE)/bash-completion/completions \
 		$(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
-	for name in mount.plat umount.plat mount.fuse.plat umount.fuse.plat; do \
-		ln -sf ../bin/plat $(DESTDIR)$(PREFIX)/sbin/$$name; done
+	@if install -d $(DESTDIR)$(HELPERS) 2>/dev/null && [ -w $(DESTDIR)$(HELPERS) ]; then \
+		for name in mount.plat umount.plat mount.fuse.plat umount.fuse.plat; do \
+			ln -sfr $(DESTDIR)$(PREFIX)/bin/plat $(DESTDIR)$(HELPERS)/$$name; done; \
+	else echo "mount -t plat and /etc/fstab need links in $(HELPERS), which you can't write:" \
+		"as root, make install-helpers PREFIX=$(PREFIX)"; fi
 	$(PLAT) man $(SHARE)/man/man1
 	for name in mount umount mount.fuse umount.fuse; do \
 		echo ".so man1/plat-$${name%.fuse}.1" >$(SHARE)/man/man8/$$name.plat.8; done
 	$(PLAT) completions bash >$(SHARE)/bash-completion/completions/plat
 	$(PLAT) completions zsh >$(SHARE)/zsh/site-functions/_plat
 	$(PLAT) completions fish >$(SHARE)/fish/vendor_completions.d/plat.fish
+
+# The helpers of mount(8) alone, for a command that a user has installed.
+install-helpers:
+	install -d $(DESTDIR)$(HELPERS)
+	for name in mount.plat umount.plat mount.fuse.plat umount.fuse.plat; do \
+		ln -sfr $(DESTDIR)$(PREFIX)/bin/plat $(DESTDIR)$(HELPERS)/$$name; done
 
 # Every test of the workspace, with the tools they need installed first; those that need root, a loop device or FUSE say SKIPPED when they cannot run.
 test: setup models

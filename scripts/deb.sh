@@ -16,7 +16,7 @@ trap 'rm -rf "$work"' EXIT
 root=$work/root
 own=packaging/debian
 umask 022
-make -s install-files PLAT="$plat" PREFIX=/usr DESTDIR="$root"
+make -s install-files PLAT="$plat" PREFIX=/usr HELPERS=/usr/sbin DESTDIR="$root"
 strip --strip-unneeded "$root/usr/bin/plat"
 install -D -m 755 $own/plat-fsck-names "$root/usr/sbin/plat-fsck-names"
 install -m 644 $own/plat-fsck-names.8 "$root/usr/share/man/man8/"
