@@ -1,27 +1,45 @@
 //! Keys of encrypted files, from the command line.
+//!
+//! Owns: what is done for a secret that comes in here. The process hides before it has one, the bytes that were read are
+//! wiped, and no message repeats what may be one. The words of the command line itself stay where the kernel and the parser
+//! have them: servers take no key in digits, and commands warn of one.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use platfs::Key;
+use zeroize::Zeroizing;
 
 use crate::console::Failure;
+use crate::sandbox;
+use crate::text::Shown;
 
 /// Longest file that may hold a key: 64 bytes in hexadecimal, and the end of the line.
 const LONGEST: u64 = 130;
 /// Digits of the descriptor before a key.
 const DESCRIPTOR: usize = 16;
+/// Digits of the shortest key: what has as many and nothing else may be one, whether it is well formed or not.
+const SPELLED: usize = 32;
+/// Warning of a key that is no file.
+const SEEN: &str = "--key: other users see its digits in the list of processes; put them into a file";
 
 /// The keys that a command is given.
-#[derive(Args, Debug, Clone, Default)]
+#[derive(Args, Clone, Default)]
 pub struct KeyArgs {
     /// A key of encrypted files (fscrypt): a file with its 16 to 64 bytes, or with those in hexadecimal, or the
     /// digits themselves, which other users can see. `DESCRIPTOR:` before it is the name by which policies of version 1 call
     /// it. May be repeated.
     #[arg(long = "key", value_name = "FILE|HEX")]
     keys: Vec<OsString>,
+}
+
+impl fmt::Debug for KeyArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyArgs({})", self.keys.len())
+    }
 }
 
 impl KeyArgs {
@@ -31,7 +49,7 @@ impl KeyArgs {
         self.keys.iter().map(|key| file_of(key)).collect()
     }
 
-    /// The keys. What is said to `warn` concerns files that others may read.
+    /// The keys. What is said to `warn` concerns those that others may see.
     ///
     /// # Errors
     /// A file that can't be read, or holds no key.
@@ -47,7 +65,7 @@ pub fn file_of(named: &OsStr) -> PathBuf {
 }
 
 /// The descriptor before a key, and the rest.
-fn parted(named: &OsStr) -> (Option<Vec<u8>>, &OsStr) {
+fn parted(named: &OsStr) -> (Option<Zeroizing<Vec<u8>>>, &OsStr) {
     let bytes = named.as_bytes();
     let descriptor =
         bytes.get(..DESCRIPTOR).and_then(digits).filter(|_| bytes.get(DESCRIPTOR) == Some(&b':'));
@@ -57,25 +75,42 @@ fn parted(named: &OsStr) -> (Option<Vec<u8>>, &OsStr) {
     }
 }
 
+/// Whether a key, as the command line names it, stands there itself, or may be meant to: it is no name of a file, and may not
+/// be shown.
+#[must_use]
+pub fn is_spelled(named: &OsStr) -> bool {
+    let rest = parted(named).1;
+    let bytes = rest.as_bytes();
+    // A colon stands behind the name of a key.
+    let are_digits = bytes.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b':');
+    let may_be = bytes.len() >= SPELLED && are_digits || digits(bytes).is_some();
+    may_be && !Path::new(rest).exists()
+}
+
 /// One key, as the command line names it.
 ///
 /// # Errors
 /// As [`KeyArgs::read`].
 pub fn read(named: &OsStr, warn: &mut dyn FnMut(String)) -> Result<Key, Failure> {
+    sandbox::hide();
     let (descriptor, rest) = parted(named);
-    let master = match digits(rest.as_bytes()).filter(|_| !Path::new(rest).exists()) {
-        Some(master) => master,
-        None => of_file(rest, warn)?,
+    let master = if is_spelled(named) {
+        warn(SEEN.to_owned());
+        digits(rest.as_bytes()).ok_or_else(|| Failure::Failed(format!("--key: {NO_DIGITS}")))?
+    } else {
+        of_file(rest, warn)?
     };
     let key = Key::new(&master).map_err(|error| Failure::Failed(format!("--key: {error}")))?;
-    let descriptor = descriptor.and_then(|descriptor| descriptor.try_into().ok());
+    let descriptor = descriptor.and_then(|descriptor| descriptor.as_slice().try_into().ok());
     Ok(descriptor.map_or(key.clone(), |descriptor| key.with_descriptor(descriptor)))
 }
 
-fn of_file(path: &OsStr, warn: &mut dyn FnMut(String)) -> Result<Vec<u8>, Failure> {
-    let shown = || format!("--key {}", path.display());
+const NO_DIGITS: &str = "is neither a file nor bytes in hexadecimal, two digits each";
+
+fn of_file(path: &OsStr, warn: &mut dyn FnMut(String)) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let shown = || format!("--key {}", Shown(path.as_bytes()));
     let (facts, bytes) =
-        platfs_host::read_named(Path::new(path), LONGEST).map_err(|error| Failure::about(shown(), error))?;
+        platfs_host::read_secret(Path::new(path), LONGEST).map_err(|error| Failure::about(shown(), error))?;
     if let Some(why) = facts.exposure() {
         warn(format!("{}: {why}", shown()));
     }
@@ -83,12 +118,17 @@ fn of_file(path: &OsStr, warn: &mut dyn FnMut(String)) -> Result<Vec<u8>, Failur
 }
 
 /// Bytes in hexadecimal.
-fn digits(text: &[u8]) -> Option<Vec<u8>> {
+fn digits(text: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     if text.is_empty() || !text.len().is_multiple_of(2) {
         return None;
     }
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    text.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
+    // Of its full length from the beginning: a vector that grows leaves copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(text.len() / 2));
+    for pair in text.chunks_exact(2) {
+        bytes.push(digit(pair[0])? << 4 | digit(pair[1])?);
+    }
+    Some(bytes)
 }
 
 #[cfg(test)]
@@ -97,8 +137,28 @@ mod tests {
 
     #[test]
     fn digits_are_bytes() {
-        assert_eq!(digits(b"00ffA0"), Some(vec![0, 255, 0xA0]));
+        assert_eq!(digits(b"00ffA0").as_deref(), Some(&vec![0, 255, 0xA0]));
         assert_eq!((digits(b""), digits(b"0"), digits(b"0g")), (None, None, None));
+    }
+
+    #[test]
+    fn what_may_be_a_key_is_in_no_message() {
+        let hex = "0123456789abcdef".repeat(4);
+        let named = ["0011223344556677", &hex].join(":");
+        let args = KeyArgs { keys: vec![named.clone().into()] };
+        assert!(!format!("{args:?}").contains("0123"));
+        let mut said = Vec::new();
+        assert!(read(named.as_ref(), &mut |what| said.push(what)).is_ok());
+        assert!(said.len() == 1 && said[0].contains("other users see"), "{said:?}");
+        for wrong in [&hex[1..], &hex[..30], &format!("{hex}{hex}ab"), &format!("{hex}:")] {
+            let said = match read(OsStr::new(wrong), &mut |what| said.push(what)) {
+                Err(Failure::Failed(said)) => said,
+                other => panic!("{wrong}: {other:?}"),
+            };
+            assert!(!said.contains("0123") && !said.contains("1234"), "{said}");
+        }
+        assert!(said.iter().all(|said| !said.contains("0123")), "{said:?}");
+        assert!(!is_spelled(OsStr::new("/etc/key")) && !is_spelled(OsStr::new("a.key")));
     }
 
     #[test]

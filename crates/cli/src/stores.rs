@@ -13,6 +13,7 @@
 //! | `PLAT_STORE_PATIENCE` | how long a store that does not answer is waited for: `300`, `90s`, `5m`, `1h`; `0`: not at all |
 //! | `PLAT_STORE_TAKEOVER` | `1`: a volume that somebody has open for writing is taken over |
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io::Write;
@@ -31,7 +32,7 @@ use platfs_store::{Address, Cache, LocalLog, Result, Store, Stored, Volume};
 
 use crate::locks::locked;
 use crate::progress;
-use crate::sandbox::Plan;
+use crate::sandbox::{self, Plan};
 
 /// Bytes of the cache where nothing is said.
 const CACHE_SIZE: u64 = 8 << 30;
@@ -49,6 +50,15 @@ pub fn is_meant(name: &OsStr) -> bool {
     platfs_store::is_address(name.as_bytes())
 }
 
+/// As much of a name as messages may have: of an address with credentials its scheme.
+#[must_use]
+pub fn public(name: &OsStr) -> &[u8] {
+    let is_secret = is_meant(name)
+        && name.to_str().is_none_or(|text| matches!(platfs_store::masked(text), Cow::Owned(_)));
+    let end = name.as_bytes().iter().position(|byte| *byte == b'/').filter(|_| is_secret);
+    name.as_bytes().get(..end.map_or(name.len(), |end| end + 2)).unwrap_or_default()
+}
+
 /// An address as the user gave it.
 ///
 /// # Errors
@@ -63,6 +73,9 @@ pub fn address(name: &OsStr) -> Result<Address> {
 /// # Errors
 /// This build does not know such stores; a setting that can't be understood.
 pub fn store(address: &Address) -> Result<Arc<Store>> {
+    if !address.is_local() {
+        sandbox::hide();
+    }
     let objects = address.objects();
     let patience = Patience { limit: patience()?, tell: Some(tell), ..Patience::default() };
     let store = Arc::new(Store::new(objects?, patience, cache(address)?).at(address.place()));
@@ -268,9 +281,17 @@ fn log_directory() -> Option<PathBuf> {
 ///
 /// # Errors
 /// As [`Stored::open`]; see [`store`].
-pub fn open_read(name: &OsStr) -> Result<Arc<dyn Device>> {
+pub fn open_stored(name: &OsStr) -> Result<Arc<Stored>> {
     let address = address(name)?;
-    let stored = Arc::new(Stored::open(&store(&address)?, address.volume()?)?);
+    Ok(Arc::new(Stored::open(&store(&address)?, address.volume()?)?))
+}
+
+/// Opens a volume for reading, with what is read first of a file system.
+///
+/// # Errors
+/// As [`open_stored`].
+pub fn open_read(name: &OsStr) -> Result<Arc<dyn Device>> {
+    let stored = open_stored(name)?;
     let device = Arc::clone(&stored) as Arc<dyn Device>;
     early(device, |ranges| stored.will_read(ranges));
     Ok(stored)

@@ -24,6 +24,15 @@ pub fn is_meant(name: &OsStr) -> bool {
     SCHEMES.iter().any(|scheme| name.as_bytes().starts_with(scheme))
 }
 
+/// As much of a name as messages may have: of an address that may have credentials its scheme.
+#[must_use]
+pub fn public(name: &OsStr) -> &[u8] {
+    let bytes = name.as_bytes();
+    let is_secret = is_meant(name) && bytes.iter().any(|byte| matches!(byte, b'@' | b'?'));
+    let end = bytes.iter().position(|byte| *byte == b'/').filter(|_| is_secret);
+    bytes.get(..end.map_or(bytes.len(), |end| end + 2)).unwrap_or_default()
+}
+
 /// Part of a cage's plan that a volume of a store needs: none.
 #[must_use]
 pub fn reached(_: &OsStr) -> Plan {

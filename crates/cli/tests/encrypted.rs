@@ -65,7 +65,10 @@ fn commands_read_with_a_key() {
     assert_eq!(said(&plat(&["ls", "--key", key, image, "/secret"])), "letter\nlink\n");
     assert_eq!(said(&plat(&["cat", "--key", key, image, "/secret/link"])), letter);
     let hex = (0..64).fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
-    assert_eq!(said(&plat(&["cat", "--key", &hex, image, "/secret/letter"])), letter);
+    let spelled = plat(&["cat", "--key", &hex, image, "/secret/letter"]);
+    assert_eq!(said(&spelled), letter);
+    let warning = String::from_utf8_lossy(&spelled.stderr);
+    assert!(warning.contains("other users see its digits") && !warning.contains(&hex[..32]), "{warning}");
     let out = scratch.join("out");
     said(&plat(&["export", "--key", key, image, out.to_str().unwrap()]));
     assert_eq!(fs::read_to_string(out.join("secret/letter")).unwrap(), letter);
@@ -83,6 +86,57 @@ fn commands_read_with_a_key() {
     assert_eq!(refused.iter().filter(about_the_key).count(), 1, "{refused:?}");
     let short = plat(&["ls", "--key", "00ff", image]);
     assert!(String::from_utf8_lossy(&short.stderr).contains("16 to 64 bytes"));
+}
+
+/// Mounts as an ordinary user, for whom a node stands in where `/dev/fuse` is for root only; says whether a program of the
+/// same user opens the server's memory and its environment, how `strace` ends that follows it (124: it was let in), what the
+/// words of its command are, and what comes out through its control channel.
+const LOOK: &str = r#"mknod -m 666 "$1/fuse" c 10 229; mount --bind "$1/fuse" /dev/fuse; cd "$1"
+nobody="setpriv --reuid=65534 --regid=65534 --clear-groups"
+$nobody "$2" mount -f -o "$3" image m 2>log & server=$!
+until grep -q " $1/m " /proc/self/mountinfo; do kill -0 $server || { cat log >&2; exit 1; }; sleep 0.05; done
+for file in mem environ; do
+    if $nobody sh -c "exec 3< /proc/$server/$file" 2>refused; then echo open; else echo shut; fi
+done
+if $nobody timeout 2 strace -qq -p $server 2>refused; then echo 0; else echo $?; fi
+tr '\0' ' ' < /proc/$server/cmdline; echo
+$nobody "$2" export m/secret - | tar -xOf - | sed 1q
+$nobody "$2" umount m; wait $server"#;
+
+#[test]
+fn nobody_else_of_the_same_user_looks_into_a_server_with_keys() {
+    let test = "nobody_else_of_the_same_user_looks_into_a_server_with_keys";
+    let tools = ["setpriv", "strace", "timeout", "unshare", "tar"];
+    if !have_fuse(test) || !tool::have_root(test) || !tool::have_tools(test, &tools) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let Some((image, key)) = made(test, &scratch) else { return };
+    let binary = scratch.join("plat");
+    fs::copy(env!("CARGO_BIN_EXE_plat"), &binary).unwrap();
+    fs::create_dir(scratch.join("m")).unwrap();
+    for path in [scratch.path(), &image, &key, &binary, &scratch.join("m")] {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+    }
+    fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let look = |option: &str| {
+        let mut command = tool::command("unshare");
+        command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        command.args(["-m", "sh", "-ec", LOOK, "sh"]).arg(scratch.path()).arg(&binary).arg(option);
+        let output = said(&command.output().unwrap());
+        fs::remove_file(scratch.join("fuse")).unwrap();
+        output.lines().map(str::to_owned).collect::<Vec<String>>()
+    };
+    let plain = look("ro");
+    assert_eq!(plain[..3], ["open", "open", "124"], "this test sees what can be seen");
+    let hidden = look(&format!("ro,key={}", key.display()));
+    assert_eq!(hidden[..3], ["shut", "shut", "1"]);
+    assert!(hidden[3].contains("key=/") && hidden[4] == "dear reader", "{hidden:?}");
+
+    // A key that its words would show is refused, and named nowhere.
+    let hex = (0..64).fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+    let refused = Mounted::new(&image, &["-o", &format!("ro,key={hex}")]).err().unwrap();
+    assert!(refused.contains("takes a file") && !refused.contains(&hex[..32]), "{refused}");
 }
 
 #[test]

@@ -24,11 +24,16 @@ mod server;
 mod support;
 
 use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use platfs::device::Device;
+use platfs_store::objects::{Files, Patience};
+use platfs_store::{Store, Volume};
 use rustix::process::Signal;
 use support::mounted::{Mounted, have_fuse};
 use support::{fail, plat, succeed};
@@ -102,6 +107,26 @@ fn an_image_goes_into_a_store_is_used_there_and_comes_back() {
     assert_clean(&back);
     assert!(fail(&mut plat(&["cat", &place.volume("two"), "/etc/other"])).contains("/etc/other"));
     assert!(said(&mut plat(&["store", "verify", &place.store()])).contains("all is well"));
+}
+
+/// A store can say that a volume has any size: what is zeros is not read, and the user may bound it.
+#[test]
+fn a_volume_of_many_zeros_is_pulled_at_once_and_a_larger_one_than_wanted_not_at_all() {
+    let place = Place::new("a_volume_of_many_zeros_is_pulled_at_once");
+    let (image, one, size) = (place.scratch.join("huge"), place.volume("one"), 8_u64 << 40);
+    let store = Store::new(Arc::new(Files::new(place.scratch.join("store"))), Patience::default(), None);
+    let store = Arc::new(store);
+    let volume = Volume::create(&store, "one", size, "test").unwrap();
+    volume.write_at(size - 4096, &[7; 4096]).unwrap();
+    volume.close().unwrap();
+    let refused = fail(&mut plat(&["pull", "--max-size", "1G", &one, text(&image)]));
+    assert!(refused.contains("#one") && refused.contains("more than --max-size=1.0 GiB"), "{refused}");
+    assert!(!image.exists());
+    succeed(&mut plat(&["pull", &one, text(&image)]));
+    let (file, mut end) = (fs::File::open(&image).unwrap(), [0; 4097]);
+    file.read_exact_at(&mut end, size - 4097).unwrap();
+    assert!(end[0] == 0 && end[1..] == [7; 4096]);
+    assert!(file.metadata().unwrap().blocks() < 4096);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The ciphers of fscrypt, and how their keys follow from a master key.
 //!
-//! Source: the documentation of Linux ("Filesystem-level encryption (fscrypt)"). Excludes which key a file takes.
+//! Source: the documentation of Linux ("Filesystem-level encryption (fscrypt)"). Keys are wiped when they are dropped, and so
+//! are what the ciphers make of them. Excludes which key a file takes.
 
 use aes::Aes256;
 use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, InnerIvInit, KeyInit};
@@ -8,6 +9,7 @@ use cts::{CbcCs3, Decrypt, Encrypt};
 use hkdf::Hkdf;
 use sha2::{Digest, Sha256, Sha512};
 use xts_mode::Xts128;
+use zeroize::Zeroizing;
 
 /// Bytes that the cipher takes at once.
 pub(crate) const PIECE: usize = 16;
@@ -15,6 +17,9 @@ pub(crate) const PIECE: usize = 16;
 pub(crate) const CONTENTS_KEY: usize = 64;
 /// Bytes of the key for names.
 pub(crate) const NAMES_KEY: usize = 32;
+
+/// A key that follows from a master key.
+pub(crate) type Derived<const LEN: usize> = Zeroizing<[u8; LEN]>;
 
 /// An initialisation vector.
 pub(crate) type Vector = [u8; PIECE];
@@ -31,28 +36,26 @@ pub(crate) enum Purpose<'a> {
 }
 
 /// Derives a key from a master key (HKDF with SHA-512).
-pub(crate) fn derive<const LEN: usize>(master: &[u8], purpose: Purpose<'_>) -> [u8; LEN] {
+pub(crate) fn derive<const LEN: usize>(master: &[u8], purpose: Purpose<'_>) -> Derived<LEN> {
     let (context, about) = match purpose {
         Purpose::Identifier => (1, Vec::new()),
         Purpose::File(nonce) => (2, nonce.to_vec()),
         Purpose::Volume(cipher, uuid) => (4, [&[cipher][..], uuid].concat()),
     };
     let info = [&b"fscrypt\0"[..], &[context], &about].concat();
-    let mut key = [0; LEN];
+    let mut key = Zeroizing::new([0; LEN]);
     // Fails only for more than 255 digests.
-    let expanded = Hkdf::<Sha512>::new(None, master).expand(&info, &mut key);
+    let expanded = Hkdf::<Sha512>::new(None, master).expand(&info, &mut *key);
     debug_assert!(expanded.is_ok());
     key
 }
 
 /// The key of a file with a policy of version 1: the master key, enciphered with the nonce as key.
-pub(crate) fn derive_old<const LEN: usize>(master: &[u8], nonce: &[u8; 16]) -> Option<[u8; LEN]> {
-    let mut key: [u8; LEN] = *master.first_chunk()?;
+pub(crate) fn derive_old<const LEN: usize>(master: &[u8], nonce: &[u8; 16]) -> Option<Derived<LEN>> {
+    let mut key: Derived<LEN> = Zeroizing::new(*master.first_chunk()?);
     let cipher = aes::Aes128::new(&Array(*nonce));
     for piece in key.chunks_exact_mut(PIECE) {
-        let mut block = Array::try_from(&*piece).ok()?;
-        cipher.encrypt_block(&mut block);
-        piece.copy_from_slice(&block);
+        cipher.encrypt_block(piece.try_into().ok()?);
     }
     Some(key)
 }
@@ -73,7 +76,10 @@ pub(crate) struct Contents(Xts128<Aes256>);
 
 impl Contents {
     pub(crate) fn new(key: &[u8; CONTENTS_KEY]) -> Self {
-        let half = |from: usize| Aes256::new(&Array(std::array::from_fn(|at| key[from + at])));
+        let half = |from: usize| {
+            let half: Derived<NAMES_KEY> = Zeroizing::new(std::array::from_fn(|at| key[from + at]));
+            Aes256::new((&*half).into())
+        };
         Contents(Xts128::new(half(0), half(32)))
     }
 
@@ -87,12 +93,12 @@ impl Contents {
 
 /// For names and targets of links.
 pub(crate) struct Names {
-    key: [u8; NAMES_KEY],
+    key: Derived<NAMES_KEY>,
     vector: Vector,
 }
 
 impl Names {
-    pub(crate) fn new(key: [u8; NAMES_KEY], vector: Vector) -> Self {
+    pub(crate) fn new(key: Derived<NAMES_KEY>, vector: Vector) -> Self {
         Names { key, vector }
     }
 
@@ -104,7 +110,7 @@ impl Names {
         }
         let mut stored = name.to_vec();
         stored.resize(len, 0);
-        let cipher = Aes256::new(&Array(self.key));
+        let cipher = Aes256::new((&*self.key).into());
         if let Ok(one) = <[u8; PIECE]>::try_from(&stored[..]) {
             // With one block there is nothing to steal from, and it is plain CBC.
             let mut block = Array(std::array::from_fn(|at| one[at] ^ self.vector[at]));
@@ -118,7 +124,7 @@ impl Names {
     /// The name behind a stored one; `None` if it can't be one.
     pub(crate) fn decrypt(&self, stored: &[u8]) -> Option<Vec<u8>> {
         let mut name = stored.to_vec();
-        let cipher = Aes256::new(&Array(self.key));
+        let cipher = Aes256::new((&*self.key).into());
         if let Ok(one) = <[u8; PIECE]>::try_from(stored) {
             let mut block = Array(one);
             cipher.decrypt_block(&mut block);

@@ -15,7 +15,7 @@ use ondisk::units::InodeNumber;
 use ondisk::xattr::{self, Entry, NameIndex, Value};
 
 use crate::cache::{Blocks, Role};
-use crate::ciphers::{self, Contents, Names, Purpose, Vector};
+use crate::ciphers::{self, Contents, Derived, Names, Purpose, Vector};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::keys::{Key, Keyring};
@@ -75,7 +75,7 @@ fn in_entries<'a>(entries: &[Entry<'a>]) -> Option<&'a [u8]> {
 
 impl Unlocked<'_> {
     /// The key for a cipher.
-    fn derive<const LEN: usize>(&self, cipher: u8, wanted: u8) -> Result<[u8; LEN]> {
+    fn derive<const LEN: usize>(&self, cipher: u8, wanted: u8) -> Result<Derived<LEN>> {
         let Context { key, nonce, .. } = &self.context;
         if cipher != wanted {
             return Err(self.unknown(format!("cipher {cipher}")));
@@ -136,7 +136,7 @@ impl<'k> Opened<'k> {
             known @ 9.. if known <= block_log2 => known,
             other => return Err(of.unknown(format!("units of 2^{other} bytes"))),
         };
-        let cipher = Contents::new(&of.derive(of.context.contents, AES_256_XTS)?);
+        let cipher = Contents::new(&*of.derive(of.context.contents, AES_256_XTS)?);
         Ok(Some(Opened { of, cipher, unit_log2 }))
     }
 

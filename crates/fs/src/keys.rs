@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ondisk::encryption::KeyName;
+use zeroize::Zeroizing;
 
 use crate::ciphers::{self, Purpose};
 use crate::error::{Error, Result};
@@ -13,10 +14,11 @@ use crate::error::{Error, Result};
 /// Bytes of a master key.
 const KEY_LEN: std::ops::RangeInclusive<usize> = 16..=64;
 
-/// A master key for encrypted files. Each policy says by a name which one it takes.
+/// A master key for encrypted files. Each policy says by a name which one it takes. Its bytes are wiped when the last copy
+/// is dropped.
 #[derive(Clone)]
 pub struct Key {
-    pub(crate) master: Arc<[u8]>,
+    pub(crate) master: Arc<Zeroizing<Box<[u8]>>>,
     identifier: [u8; 16],
     descriptor: [u8; 8],
 }
@@ -38,9 +40,9 @@ impl Key {
             return Err(Error::Invalid(format!("a key has 16 to 64 bytes, not {}", master.len())));
         }
         Ok(Key {
-            identifier: ciphers::derive(master, Purpose::Identifier),
+            identifier: *ciphers::derive(master, Purpose::Identifier),
             descriptor: ciphers::descriptor(master),
-            master: master.into(),
+            master: Arc::new(Zeroizing::new(master.into())),
         })
     }
 

@@ -31,6 +31,6 @@ pub use descent::Descent;
 pub use directory::{Directory, Entries};
 pub use facts::{Facts, Id, Kind};
 pub use output::{NewDirectory, Output, Place, Privacy, followed, private_log};
-pub use reach::{Opened, inside, named, open_named, read_named, split, target_of};
+pub use reach::{Opened, inside, named, open_named, read_named, read_secret, split, target_of};
 pub use unfinished::{abandon, left_behind};
 pub use walk::{Entry, Visitor, walk};

@@ -14,6 +14,7 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use zeroize::Zeroizing;
 
 /// Times that a path is opened again after names changed while it was followed. A machine that renames files all the time
 /// disturbs one try of some; who does it to annoy gets an error in the end.
@@ -91,17 +92,37 @@ pub fn open_named(path: &Path, write: bool) -> io::Result<(Facts, Option<File>)>
 /// # Errors
 /// It has more than `most` bytes; the system's.
 pub fn read_named(path: &Path, most: u64) -> io::Result<(Facts, Vec<u8>)> {
+    let mut bytes = Vec::new();
+    let facts = read_into(&mut bytes, path, most)?;
+    Ok((facts, bytes))
+}
+
+/// Reads a secret as [`read_named`] reads a file. It is wiped when it is dropped.
+///
+/// # Errors
+/// As [`read_named`].
+pub fn read_secret(path: &Path, most: u64) -> io::Result<(Facts, Zeroizing<Vec<u8>>)> {
+    // Room for all of it from the beginning: a vector that grows leaves copies behind.
+    let room = usize::try_from(most).map_err(|_| io::ErrorKind::FileTooLarge)?.saturating_add(ROOM_TO_END);
+    let mut bytes = Zeroizing::new(Vec::with_capacity(room));
+    let facts = read_into(&mut bytes, path, most)?;
+    Ok((facts, bytes))
+}
+
+/// Bytes of room with which a reader finds the end of a file without making more.
+const ROOM_TO_END: usize = 64;
+
+fn read_into(bytes: &mut Vec<u8>, path: &Path, most: u64) -> io::Result<Facts> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     // A pipe that nobody has opened for writing is empty; one that somebody has is waited for.
     rustix::fs::fcntl_setfl(&file, OFlags::empty())?;
     let facts = Facts::from_stat(&rustix::fs::fstat(&file)?);
-    let mut bytes = Vec::new();
-    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    file.take(most.saturating_add(1)).read_to_end(bytes)?;
     if bytes.len() as u64 > most {
         return Err(io::Error::other(format!("is longer than {most} bytes")));
     }
-    Ok((facts, bytes))
+    Ok(facts)
 }
 
 /// Opens what a path means where `root` is the root directory: no link leads out of it, as in an image.

@@ -1,9 +1,11 @@
 //! What a user calls a store and a volume in it: `file:///path#NAME`, `s3://bucket/prefix#NAME@SNAPSHOT`.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::masking::masked;
 use crate::objects::{Files, Objects};
 
 /// Schemes that mean a store.
@@ -38,10 +40,15 @@ impl Address {
     /// Takes an address apart.
     ///
     /// # Errors
-    /// Another scheme, a name that none can have.
+    /// Another scheme, a name that none can have, credentials.
     pub fn parse(text: &str) -> Result<Self> {
         if !is_address(text.as_bytes()) {
             return Err(Error::Invalid(format!("no store: {} and a path name one", SCHEMES.join("://, "))));
+        }
+        if matches!(masked(text), Cow::Owned(_)) {
+            let why = "has credentials in it, which other users see in the list of processes: they are taken from the \
+                       environment and from files in `~/.aws`";
+            return Err(Error::Invalid(why.into()));
         }
         let (url, name) = text.split_once('#').map_or((text, None), |(url, name)| (url, Some(name)));
         if let Some(name) = name {
@@ -138,6 +145,18 @@ mod tests {
             ["/srv/store#a", "http://x#a", "file:///x#", "file:///x#a@", "file:///x#a@b@c", "file:///x#a b"]
         {
             assert!(Address::parse(wrong).is_err(), "{wrong}");
+        }
+        let credentials =
+            ["s3://KEY:HIDDEN@bucket/p#a", "s3://b/p?X-Amz-Signature=HIDDEN#a", "az://b?sv=1&sig=HIDDEN"];
+        for wrong in credentials {
+            let said = Address::parse(wrong).unwrap_err().to_string();
+            assert!(said.contains("credentials") && !said.contains("HIDDEN"), "{said}");
+            assert!(!masked(wrong).contains("HIDDEN") && masked(wrong).contains("***"), "{wrong}");
+        }
+        for right in
+            ["s3://bucket/p@q/x?y#a@b", "file:///srv/a@b/token=c#a", "http://host:9000/x", "no address"]
+        {
+            assert_eq!(masked(right), right);
         }
         let place = |set: &'static [(&str, &str)], url: &str| {
             let found = |name: &str| Some(set.iter().find(|(known, _)| *known == name)?.1.to_owned());

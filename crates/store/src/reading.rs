@@ -58,6 +58,12 @@ impl Stored {
         }
     }
 
+    /// Bytes of the store's objects that were read so far, compressed as they are there.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.reader.taken()
+    }
+
     /// Where what is stored from `offset` on changes to something, or to nothing; looked for in one leaf of the map, by
     /// steps that double, so that it takes no longer than the way is long.
     fn changes_from(&self, offset: u64, to_something: bool) -> Option<u64> {

@@ -8,14 +8,14 @@ use crate::error::{Error, Result};
 use crate::format::Hash;
 use crate::format::log::Header;
 use crate::format::manifest::{Manifest, Segment};
-use crate::keys::key_of_log;
+use crate::keys::{key_of_log, key_of_manifest};
 use crate::store::Store;
 use crate::view::{Reader, View};
 
 /// Most objects of a log that an opening follows; a checkpoint comes long before.
 const OBJECTS_MAX: usize = 1 << 16;
-/// Most ranges that they may leave in memory.
-const RANGES_MAX: usize = 1 << 22;
+/// Most ranges that they may leave in memory, some 60 bytes each; a checkpoint comes long before.
+const RANGES_MAX: usize = 1 << 20;
 
 /// How far a log goes.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ pub(crate) fn replay(
             count += 1;
             if count > OBJECTS_MAX || view.log.len() > RANGES_MAX {
                 let problem = format!("its log has more than {OBJECTS_MAX} objects or {RANGES_MAX} ranges");
-                return Err(Error::Invalid(problem));
+                return Err(Error::damaged(key_of_manifest(&manifest.id), problem));
             }
             let place = (&segment.volume, segment.epoch, seq);
             let found = match store.log_header(place, manifest.size) {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::cache::Cache;
@@ -17,8 +18,12 @@ use crate::format::{Hash, VolumeId, hex, packed};
 use crate::keys::{Kind, id_of, key_of, key_of_log, key_of_manifest};
 use crate::objects::{Counts, Objects, Patience, Patient, Version};
 
-/// Bytes of contents that a process remembers.
+/// Bytes of contents that a process remembers, and what each takes beside them.
 const REMEMBERED: usize = 64 << 20;
+const BESIDE: usize = 160;
+/// Bytes of the longest map that many threads read at the same time. Longer ones are rare, and are read one by one: a store
+/// that makes all of them as long as may be has no more of this program's memory.
+const USUAL: usize = 1 << 20;
 /// What is read first of an object of a log: the header of nearly every one.
 const FIRST: u64 = 32 << 10;
 
@@ -55,14 +60,14 @@ impl Recent {
 
     fn put(&mut self, name: Hash, bytes: &Arc<Vec<u8>>) {
         self.clock += 1;
-        self.bytes += bytes.len();
+        self.bytes += bytes.len() + BESIDE;
         if let Some((old, _)) = self.found.insert(name, (Arc::clone(bytes), self.clock)) {
-            self.bytes -= old.len();
+            self.bytes -= old.len() + BESIDE;
         }
         while self.bytes > REMEMBERED {
             let Some((&oldest, _)) = self.found.iter().min_by_key(|(_, (_, used))| *used) else { return };
             if let Some((gone, _)) = self.found.remove(&oldest) {
-                self.bytes -= gone.len();
+                self.bytes -= gone.len() + BESIDE;
             }
         }
     }
@@ -76,6 +81,10 @@ pub struct Store {
     fetching: Fetching,
     is_alone: bool,
     place: String,
+    /// Held by who reads a map that is longer than usual.
+    long: Mutex<()>,
+    /// Bytes of objects that were unpacked or taken from a log, as they are stored.
+    taken: AtomicU64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -101,6 +110,8 @@ impl Store {
             fetching: Fetching::default(),
             is_alone: false,
             place: String::new(),
+            long: Mutex::default(),
+            taken: AtomicU64::new(0),
         }
     }
 
@@ -124,6 +135,8 @@ impl Store {
             fetching: Fetching::default(),
             is_alone: self.is_alone,
             place: self.place.clone(),
+            long: Mutex::default(),
+            taken: AtomicU64::new(0),
         }
     }
 
@@ -209,6 +222,18 @@ impl Store {
     /// # Errors
     /// [`Error::Damaged`] where the store has other bytes, twice; the store's.
     pub fn contents(&self, kind: Kind, name: &Hash, most: usize) -> Result<Arc<Vec<u8>>> {
+        if kind == Kind::Map && most > USUAL {
+            match self.contents_within(kind, name, USUAL) {
+                Err(Error::Damaged { .. }) => {}
+                done => return done,
+            }
+            let _one = lock(&self.long);
+            return self.contents_within(kind, name, most);
+        }
+        self.contents_within(kind, name, most)
+    }
+
+    fn contents_within(&self, kind: Kind, name: &Hash, most: usize) -> Result<Arc<Vec<u8>>> {
         let key = key_of(kind, name);
         let fetch = || Ok(self.objects.get(&key, packed::bound(most))?.bytes);
         self.once(name, &entry_of(kind, name), packed::bound(most), &key, fetch, |stored| {
@@ -347,6 +372,7 @@ impl Store {
                     && crate::format::hash(bytes) == *name
                 {
                     self.cache.iter().for_each(|cache| cache.put(&entry_of_unit(name), bytes));
+                    self.taken.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                     self.remember(name, bytes.to_vec());
                 }
             }
@@ -367,6 +393,11 @@ impl Store {
     /// Does something for a name that one thread at a time does.
     pub(crate) fn alone_with(&self, name: &Hash) -> Alone<'_> {
         self.fetching.alone(name)
+    }
+
+    /// Bytes of objects that were read so far, as they are stored: each counts again only when it was forgotten.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
     }
 
     /// Whether contents are in memory.
@@ -396,9 +427,11 @@ impl Store {
         if let Some(found) = lock(&self.recent).get(name) {
             return Ok(found);
         }
+        let taken = |stored: &[u8]| self.taken.fetch_add(stored.len() as u64, Ordering::Relaxed);
         alone.fetched(|| {
             if let Some(stored) = self.cache.as_ref().and_then(|cache| cache.get(entry, most)) {
                 if let Ok(bytes) = verified(&stored) {
+                    taken(&stored);
                     return Ok(self.remember(name, bytes));
                 }
                 self.cache.iter().for_each(|cache| cache.remove(entry));
@@ -409,6 +442,7 @@ impl Store {
                 && let Some(stored) = self.cache.as_ref().and_then(|cache| cache.get(entry, most))
                 && let Ok(bytes) = verified(&stored)
             {
+                taken(&stored);
                 return Ok(self.remember(name, bytes));
             }
             let mut stored = fetch()?;
@@ -420,6 +454,7 @@ impl Store {
             }
             let bytes = bytes.map_err(|why| Error::damaged(key, why))?;
             self.cache.iter().for_each(|cache| cache.put(entry, &stored));
+            taken(&stored);
             Ok(self.remember(name, bytes))
         })
     }
@@ -433,7 +468,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 
     use super::*;

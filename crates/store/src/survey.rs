@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::{Error, Result};
 use crate::format::log;
@@ -20,6 +21,10 @@ use crate::view::{Base, Reader, View};
 /// Volumes that are looked at side by side, and leaves of each: no more than a process remembers.
 pub(crate) const REQUESTS: usize = 16;
 const LEAVES: usize = 8;
+/// Most bytes that the manifests of all volumes take in memory.
+const MANIFESTS: usize = 256 << 20;
+/// Most objects that volumes may refer to together, some hundreds of bytes of memory each: chunks of 8 TiB.
+const MARKED: usize = 1 << 24;
 /// How often a volume may be written while it is looked at.
 const TRIES: usize = 16;
 
@@ -38,9 +43,17 @@ pub fn volumes(store: &Store, removed: bool) -> Result<Vec<Manifest>> {
             Err(error) => return Err(error),
         }
     }
+    let bytes = AtomicUsize::new(0);
     let read = |id: &VolumeId, found: &mut Vec<Manifest>| {
+        if bytes.load(Ordering::Relaxed) > MANIFESTS {
+            let why = format!("vol/: the manifests of all volumes take more than {} MiB", MANIFESTS >> 20);
+            return Err(Error::Invalid(why));
+        }
         match store.manifest_or_trace(id) {
-            Ok((manifest, _)) if removed || !manifest.flags.removed => found.push(manifest),
+            Ok((manifest, _)) if removed || !manifest.flags.removed => {
+                bytes.fetch_add(manifest.weight(), Ordering::Relaxed);
+                found.push(manifest);
+            }
             // Objects of a log whose manifest is gone.
             Ok(_) | Err(Error::Missing(_)) => {}
             Err(error) => return Err(error),
@@ -63,7 +76,39 @@ pub(crate) struct Marked {
     pub(crate) growing: BTreeMap<(VolumeId, u64), u64>,
 }
 
+/// Objects that all threads together have noted, whatever they share of them: that is what takes memory.
+pub(crate) struct Room {
+    taken: AtomicUsize,
+    most: usize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Room { taken: AtomicUsize::new(0), most: MARKED }
+    }
+}
+
+impl Room {
+    fn take(&self, volume: &str) -> Result<()> {
+        let most = self.most;
+        match self.taken.fetch_add(1, Ordering::Relaxed) < most {
+            true => Ok(()),
+            false => Err(Error::Invalid(format!("{volume}: the volumes refer to more than {most} objects"))),
+        }
+    }
+}
+
 impl Marked {
+    /// Notes a target.
+    fn target(&mut self, (target, size): (Target, u64), (room, volume): (&Room, &str)) -> Result<()> {
+        let key = key_of_target(&target);
+        if self.targets.insert(key.clone(), (target, size)).is_none() {
+            room.take(volume)?;
+        }
+        self.keys.insert(key);
+        Ok(())
+    }
+
     pub(crate) fn add(&mut self, other: Marked) {
         self.keys.extend(other.keys);
         self.targets.extend(other.targets);
@@ -76,7 +121,8 @@ impl Marked {
 
 /// What volumes refer to.
 pub(crate) fn marked(store: &Arc<Store>, manifests: &[Manifest]) -> Result<Marked> {
-    let mark = |manifest: &Manifest, own: &mut Marked| match mark(store, manifest, own) {
+    let room = Room::default();
+    let mark = |manifest: &Manifest, own: &mut Marked| match mark(store, manifest, (own, &room)) {
         // A claim comes before it is known that all is there.
         Err(Error::Damaged { .. } | Error::Missing(_)) if manifest.is_pending() => Ok(()),
         done => done,
@@ -88,7 +134,8 @@ pub(crate) fn marked(store: &Arc<Store>, manifests: &[Manifest]) -> Result<Marke
 
 /// What volumes refer to, for one that removes nothing: each as it is when that is read.
 pub(crate) fn marked_now(store: &Arc<Store>, manifests: &[Manifest]) -> Result<Marked> {
-    let mark = |manifest: &Manifest, own: &mut Marked| mark_now(store, manifest, own);
+    let room = Room::default();
+    let mark = |manifest: &Manifest, own: &mut Marked| mark_now(store, manifest, (own, &room));
     let mut all = Marked::default();
     together(manifests, store.at_once(REQUESTS), mark)?.into_iter().for_each(|own| all.add(own));
     Ok(all)
@@ -96,11 +143,11 @@ pub(crate) fn marked_now(store: &Arc<Store>, manifests: &[Manifest]) -> Result<M
 
 /// Adds what a volume refers to. One that was written or removed meanwhile is looked at again: what it was before may be
 /// gone by now.
-fn mark_now(store: &Arc<Store>, manifest: &Manifest, all: &mut Marked) -> Result<()> {
+fn mark_now(store: &Arc<Store>, manifest: &Manifest, (all, room): (&mut Marked, &Room)) -> Result<()> {
     let mut manifest = manifest.clone();
     for _ in 0..TRIES {
         let mut own = Marked::default();
-        let done = mark(store, &manifest, &mut own);
+        let done = mark(store, &manifest, (&mut own, room));
         if done.is_ok() {
             all.add(own);
         }
@@ -118,7 +165,7 @@ fn mark_now(store: &Arc<Store>, manifest: &Manifest, all: &mut Marked) -> Result
 }
 
 /// Adds what a volume refers to.
-fn mark(store: &Arc<Store>, manifest: &Manifest, marked: &mut Marked) -> Result<()> {
+fn mark(store: &Arc<Store>, manifest: &Manifest, (marked, room): (&mut Marked, &Room)) -> Result<()> {
     let mut view = View::new(store, manifest);
     let reader = Reader::new(Arc::clone(store));
     let end = replay(store, manifest, (&mut view, &reader), false)?;
@@ -131,12 +178,17 @@ fn mark(store: &Arc<Store>, manifest: &Manifest, marked: &mut Marked) -> Result<
         marked.growing.insert((segment.volume, segment.epoch), segment.first);
     }
     for target in &view.targets {
-        marked.targets.insert(key_of_target(target), (*target, manifest.size));
+        marked.target((*target, manifest.size), (room, &manifest.name))?;
     }
-    mark_map(store, &view.base, manifest, marked)
+    mark_map(store, &view.base, manifest, (marked, room))
 }
 
-fn mark_map(store: &Arc<Store>, base: &Base, manifest: &Manifest, marked: &mut Marked) -> Result<()> {
+fn mark_map(
+    store: &Arc<Store>,
+    base: &Base,
+    manifest: &Manifest,
+    (marked, room): (&mut Marked, &Room),
+) -> Result<()> {
     if manifest.map == [0; 32] {
         return Ok(());
     }
@@ -153,9 +205,7 @@ fn mark_map(store: &Arc<Store>, base: &Base, manifest: &Manifest, marked: &mut M
         }
         marked.keys.insert(key_of(Kind::Map, name));
         for target in &base.leaf(*number)?.objects {
-            let key = key_of_target(target);
-            marked.keys.insert(key.clone());
-            marked.targets.insert(key, (*target, manifest.size));
+            marked.target((*target, manifest.size), (room, &manifest.name))?;
         }
     }
     Ok(())
@@ -246,9 +296,10 @@ pub fn verify(store: &Arc<Store>, found: &mut dyn FnMut(Finding)) -> Result<u64>
     // Not what is kept on this host of it: that may be right where the store is not.
     let store = &Arc::new(store.itself());
     let manifests = volumes(store, false)?;
+    let room = Room::default();
     let look = |manifest: &Manifest, (held, findings): &mut (Held, Vec<Finding>)| {
         let mut marked = Marked::default();
-        let done = mark_now(store, manifest, &mut marked);
+        let done = mark_now(store, manifest, (&mut marked, &room));
         noted(&manifest.name, done, "", findings)?;
         let with_name = |(key, (target, size))| (key, (target, size, manifest.name.clone()));
         held.extend(marked.targets.into_iter().map(with_name));
@@ -282,5 +333,71 @@ fn noted(volume: &str, done: Result<()>, remedy: &str, findings: &mut Vec<Findin
             Ok(())
         }
         done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platfs_device::{Device, MemoryDevice};
+
+    use super::*;
+    use crate::format::map::{Leaf, Map};
+    use crate::format::packed::pack;
+    use crate::objects::{Memory, Objects, Patience};
+    use crate::pushing::{Push, push};
+
+    fn store() -> (Arc<Memory>, Arc<Store>) {
+        let objects = Arc::new(Memory::new());
+        (Arc::clone(&objects), Arc::new(Store::new(objects, Patience::default(), None)))
+    }
+
+    #[test]
+    fn what_volumes_refer_to_is_bounded() {
+        let (_, store) = store();
+        let device = MemoryDevice::new(8 << 20);
+        (0..8_u8).for_each(|at| device.write_at(u64::from(at) << 20, &[at + 1]).unwrap());
+        push(&store, &device, "one", &Push::default()).unwrap();
+        let manifests = volumes(&store, false).unwrap();
+        let marked = |most| {
+            let (mut marked, room) = (Marked::default(), Room { taken: AtomicUsize::new(0), most });
+            mark_now(&store, &manifests[0], (&mut marked, &room)).map(|()| marked.targets.len())
+        };
+        assert_eq!(marked(8).unwrap(), 8);
+        let said = marked(7).unwrap_err().to_string();
+        assert_eq!(said, "one: the volumes refer to more than 7 objects");
+    }
+
+    #[test]
+    fn a_map_that_is_longer_than_usual_is_read_and_one_that_is_too_long_is_not() {
+        let (objects, store) = store();
+        let chunk = |at: u32| Target::Chunk { hash: crate::format::hash(&at.to_le_bytes()), len: 4096 };
+        let leaf = Leaf { objects: (0..50_000).map(chunk).collect(), extents: Vec::new() };
+        let bytes = Map::Leaf(leaf.clone()).encode();
+        let name = store.put_contents(Kind::Map, &bytes).unwrap();
+        let manifest = Manifest { size: 1 << 20, map: name, ..example() };
+        let base = View::new(&store, &manifest).base;
+        assert_eq!(*base.leaf(0).unwrap(), leaf);
+        // A few bytes that become more than any map has.
+        let long = vec![0; MAP_MAX + 1];
+        let name = crate::format::hash(&long);
+        objects.put(&key_of(Kind::Map, &name), &pack(&long)).unwrap();
+        let said = store.contents(Kind::Map, &name, MAP_MAX).unwrap_err().to_string();
+        assert!(said.contains(&key_of(Kind::Map, &name)) && said.contains(&MAP_MAX.to_string()), "{said}");
+    }
+
+    fn example() -> Manifest {
+        Manifest {
+            id: [1; 16],
+            parent: [0; 16],
+            name: "one".into(),
+            holder: String::new(),
+            flags: crate::format::manifest::Flags::default(),
+            size: 0,
+            created: 0,
+            epoch: 0,
+            nonce: 0,
+            map: [0; 32],
+            segments: Vec::new(),
+        }
     }
 }

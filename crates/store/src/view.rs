@@ -3,6 +3,7 @@
 //! Owns: the leaves that are in memory, and reading bytes by them. Excludes writing.
 
 use std::collections::HashMap;
+use std::hash::Hash as Hashed;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -16,10 +17,9 @@ use crate::format::map::{LEAF_SPAN, Leaf, MAP_MAX, Map, Target, leaves};
 use crate::keys::{Kind, key_of};
 use crate::store::Store;
 
-/// Leaves in memory, of up to some megabytes each.
-const LEAVES: usize = 8;
-/// Headers of log objects in memory.
-const HEADERS: usize = 1024;
+/// Bytes of leaves that a map keeps in memory, if it keeps more than one, and of headers of log objects.
+const LEAVES: usize = 32 << 20;
+const HEADERS: usize = 64 << 20;
 
 /// Bytes of a volume: first byte, length, and the object with the offset in it; nothing for zeros.
 pub(crate) type Run = (u64, u64, Option<(Target, u32)>);
@@ -30,7 +30,40 @@ pub(crate) struct Base {
     size: u64,
     root: Hash,
     index: OnceLock<Vec<Hash>>,
-    leaves: Mutex<HashMap<u64, Arc<Leaf>>>,
+    leaves: Mutex<Kept<u64, Leaf>>,
+}
+
+/// Things in memory, each with its bytes.
+struct Kept<K, T> {
+    all: HashMap<K, Arc<T>>,
+    bytes: usize,
+}
+
+impl<K, T> Default for Kept<K, T> {
+    fn default() -> Self {
+        Kept { all: HashMap::new(), bytes: 0 }
+    }
+}
+
+impl<K: Eq + Hashed, T> Kept<K, T> {
+    /// Keeps one more, in the place of all others where they would be more than that many bytes together.
+    fn put(&mut self, name: K, one: Arc<T>, (bytes, most): (usize, usize)) {
+        if self.bytes + bytes > most {
+            *self = Kept::default();
+        }
+        self.bytes += bytes;
+        self.all.insert(name, one);
+    }
+}
+
+/// Bytes of a leaf in memory.
+fn bytes_of_leaf(leaf: &Leaf) -> usize {
+    size_of::<Leaf>() + size_of_val(&*leaf.objects) + size_of_val(&*leaf.extents)
+}
+
+/// Bytes of a header in memory.
+fn bytes_of_header(header: &Header) -> usize {
+    size_of::<Header>() + size_of_val(&*header.extents) + size_of_val(&*header.units)
 }
 
 impl Base {
@@ -63,24 +96,18 @@ impl Base {
     /// A leaf by its number.
     pub(crate) fn leaf(&self, number: u64) -> Result<Arc<Leaf>> {
         let lock = || self.leaves.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(leaf) = lock().get(&number) {
+        if let Some(leaf) = lock().all.get(&number) {
             return Ok(Arc::clone(leaf));
         }
         let names = self.names()?;
         let name = usize::try_from(number).ok().and_then(|at| names.get(at)).copied().unwrap_or_default();
-        let leaf = if name == [0; 32] {
-            Leaf::default()
-        } else {
-            let bytes = self.store.contents(Kind::Map, &name, MAP_MAX)?;
-            let damaged = |why| Error::damaged(key_of(Kind::Map, &name), why);
-            Map::leaf(&bytes, number, self.size).map_err(damaged)?
-        };
-        let leaf = Arc::new(leaf);
-        let mut kept = lock();
-        if kept.len() >= LEAVES {
-            kept.clear();
+        if name == [0; 32] {
+            return Ok(Arc::default());
         }
-        kept.insert(number, Arc::clone(&leaf));
+        let bytes = self.store.contents(Kind::Map, &name, MAP_MAX)?;
+        let damaged = |why| Error::damaged(key_of(Kind::Map, &name), why);
+        let leaf = Arc::new(Map::leaf(&bytes, number, self.size).map_err(damaged)?);
+        lock().put(number, Arc::clone(&leaf), (bytes_of_leaf(&leaf), LEAVES));
         Ok(leaf)
     }
 
@@ -120,12 +147,17 @@ impl Base {
 /// Reads bytes of objects.
 pub(crate) struct Reader {
     store: Arc<Store>,
-    headers: Mutex<HashMap<Hash, Arc<Header>>>,
+    headers: Mutex<Kept<Hash, Header>>,
 }
 
 impl Reader {
     pub(crate) fn new(store: Arc<Store>) -> Self {
         Reader { store, headers: Mutex::default() }
+    }
+
+    /// See [`Store::taken`].
+    pub(crate) fn taken(&self) -> u64 {
+        self.store.taken()
     }
 
     /// Requests side by side where `most` would be good.
@@ -164,10 +196,8 @@ impl Reader {
     /// Remembers a header that was read anyway.
     pub(crate) fn remember(&self, hash: Hash, header: Header) {
         let mut headers = self.headers.lock().unwrap_or_else(PoisonError::into_inner);
-        if headers.len() >= HEADERS {
-            headers.clear();
-        }
-        headers.insert(hash, Arc::new(header));
+        let bytes = bytes_of_header(&header);
+        headers.put(hash, Arc::new(header), (bytes, HEADERS));
     }
 
     /// Whether a part of an object is on this host. What the cache has is unpacked when it is read: ahead of that it would
@@ -177,7 +207,7 @@ impl Reader {
             Target::Chunk { hash, .. } => self.store.is_kept(hash),
             Target::Log { header, .. } => {
                 let headers = self.headers.lock().unwrap_or_else(PoisonError::into_inner);
-                let Some(header) = headers.get(header).map(Arc::clone) else { return false };
+                let Some(header) = headers.all.get(header).map(Arc::clone) else { return false };
                 drop(headers);
                 self.store.has_units(&header, units(range))
             }
@@ -209,19 +239,23 @@ impl Reader {
 
     fn header(&self, place: (&[u8; 16], u64, u64), hash: &Hash, size: u64) -> Result<Arc<Header>> {
         let lock = || self.headers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = lock().get(hash) {
+        if let Some(found) = lock().all.get(hash) {
             return Ok(Arc::clone(found));
         }
         // One thread fetches it for all.
         let mut alone = self.store.alone_with(hash);
-        if let Some(found) = lock().get(hash) {
+        if let Some(found) = lock().all.get(hash) {
             return Ok(Arc::clone(found));
         }
         // A fork may be larger than what wrote the object was; its extents are not used here.
         let most = size.max(crate::format::manifest::SIZE_MAX);
         let header = alone.fetched(|| self.store.known_header(place, hash, most))?;
         self.remember(*hash, header);
-        lock().get(hash).map(Arc::clone).ok_or_else(|| Error::Unavailable("out of memory for headers".into()))
+        lock()
+            .all
+            .get(hash)
+            .map(Arc::clone)
+            .ok_or_else(|| Error::Unavailable("out of memory for headers".into()))
     }
 }
 

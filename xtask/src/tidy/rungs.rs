@@ -194,7 +194,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             extents fetching
             format
             together
-            error holder pieces random
+            error holder masking pieces random
         ",
         knots: &[],
         long_lists: 1,

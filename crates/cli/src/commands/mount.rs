@@ -43,6 +43,10 @@ use crate::text::Shown;
 /// four calls of fsync share one (measured: `docs/mount-internals.md`).
 const THREADS: std::ops::RangeInclusive<usize> = 16..=32;
 
+/// Refusal of a key in digits.
+const SPELLED: &str = "-o key: takes a file; digits could be read by other users in the list of processes for as long as \
+                       the mount lasts";
+
 /// Arguments of `plat mount`.
 #[derive(Args, Debug)]
 pub struct Mount {
@@ -88,6 +92,9 @@ impl Mount {
         let first = self.trace.is_some().then_some("nowriteback_cache");
         let words = first.into_iter().chain(self.options.iter().map(String::as_str));
         let options = MountOptions::parse(words, self.sloppy).map_err(Failure::Usage)?;
+        if options.keys.iter().any(|key| keys::is_spelled(OsStr::new(key))) {
+            return Err(Failure::Usage(SPELLED.to_owned()));
+        }
         let directory = fuse::mount_point(&self.directory).map_err(|error| {
             let shown = Shown(self.directory.as_os_str().as_bytes());
             if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) {
@@ -206,9 +213,10 @@ impl Mount {
             arguments.push("--sloppy".into());
         }
         arguments.extend(["--".into(), self.absolute_image().map_err(io)?, directory.into()]);
+        let of_store = stores::is_meant(&self.image);
         let launched = match mode {
-            Mode::Off => daemon::launch(&arguments, Stdio::null(), &|| {}),
-            _ => outside::beside(|input, meanwhile| daemon::launch(&arguments, input, meanwhile)),
+            Mode::Off => daemon::launch(&arguments, of_store, Stdio::null(), &|| {}),
+            _ => outside::beside(|input, meanwhile| daemon::launch(&arguments, of_store, input, meanwhile)),
         };
         match launched.map_err(io)? {
             None => Ok(()),

@@ -253,8 +253,19 @@ fn view_of(root: &OwnedFd, file_system: u64) -> Option<View> {
     Some(View { number, top: Top::Root(facts.stx_ino), directory: PathBuf::from("/") })
 }
 
-/// The number of the mount through which a file is open.
+/// The number of the mount through which a file is open. No server is asked: it may be this one.
 pub(super) fn mount_of(file: &impl AsFd) -> io::Result<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let facts = rustix::fs::statx(file, c"", flags, StatxFlags::MNT_ID);
+    match facts.ok().filter(|facts| facts.stx_mask & StatxFlags::MNT_ID.bits() != 0) {
+        Some(facts) => Ok(facts.stx_mnt_id),
+        None => mount_by_proc(file),
+    }
+}
+
+/// The same where the kernel does not tell it otherwise (before Linux 5.8). A process that hides ([`crate::sandbox::hide`])
+/// can't read it there unless it is root's.
+fn mount_by_proc(file: &impl AsFd) -> io::Result<u64> {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_fd().as_raw_fd()))?;
     let number = text.lines().find_map(|line| line.strip_prefix("mnt_id:"));
     let number = number.and_then(|number| number.trim().parse().ok());
@@ -333,6 +344,7 @@ mod tests {
         let facts = rustix::fs::stat("/").unwrap();
         let views = Views::of(thread, root_of(thread), facts.st_dev).unwrap();
         let number = mount_of(&file).unwrap();
+        assert_eq!(mount_by_proc(&file).unwrap(), number);
         assert!(views.views.iter().any(|view| view.number == number), "{number}: {views:?}");
     }
 }

@@ -113,10 +113,10 @@ pub fn open_read(name: &OsStr) -> Result<Arc<dyn Device>, ImageError> {
     Ok(Arc::new(Window::new(whole, start, len)?))
 }
 
-/// An image's name for messages.
+/// An image's name for messages, of an address with credentials no more than its beginning.
 #[must_use]
 pub fn shown(name: &OsStr) -> Shown<'_> {
-    Shown(name.as_bytes())
+    Shown(stores::public(name))
 }
 
 #[cfg(test)]

@@ -33,9 +33,8 @@ const SETTINGS: [(&str, &str); 5] = [
 ];
 
 /// The variables that the process in the background keeps, by name, or by beginning where that ends in `_`: where
-/// programs, files and the user's own settings lie; language and time; the loader's and the allocator's; stores with their
-/// keys, and the way to them.
-const KEPT: [&str; 30] = [
+/// programs, files and the user's own settings lie; language and time; the loader's and the allocator's.
+const KEPT: [&str; 18] = [
     "PATH",
     "HOME",
     "USER",
@@ -54,6 +53,9 @@ const KEPT: [&str; 30] = [
     "SOURCE_DATE_EPOCH",
     "PLAT_",
     "PLATFS_",
+];
+/// The variables of a volume of a store: stores with their keys, and the way to them.
+const OF_STORES: [&str; 12] = [
     "AWS_",
     "GOOGLE_",
     "AZURE_",
@@ -76,16 +78,21 @@ pub const BACKGROUND: &str = "--background";
 const READY: &[u8] = b"mounted\n";
 
 /// Runs this program with other arguments and this standard input, does something meanwhile, and waits until it has
-/// mounted. What it complains of before comes out here.
+/// mounted. What it complains of before comes out here. `of_store`: the image is a volume of a store.
 ///
 /// # Errors
 /// It can't be run. That it ended before it had mounted is `Ok(Some(how))`.
-pub fn launch(arguments: &[OsString], input: Stdio, meanwhile: &dyn Fn()) -> io::Result<Option<ExitStatus>> {
+pub fn launch(
+    arguments: &[OsString],
+    of_store: bool,
+    input: Stdio,
+    meanwhile: &dyn Fn(),
+) -> io::Result<Option<ExitStatus>> {
     let mut child = Command::new("/proc/self/exe")
         .arg0("plat")
         .args(arguments)
         .env_clear()
-        .envs(std::env::vars_os().filter(|(name, _)| is_kept(name)))
+        .envs(std::env::vars_os().filter(|(name, _)| is_kept(name, of_store)))
         .envs(SETTINGS.iter().filter(|(name, _)| std::env::var_os(name).is_none()).copied())
         .stdin(input)
         .stdout(Stdio::piped())
@@ -98,9 +105,10 @@ pub fn launch(arguments: &[OsString], input: Stdio, meanwhile: &dyn Fn()) -> io:
     if answer == READY { Ok(None) } else { child.wait().map(Some) }
 }
 
-fn is_kept(name: &OsStr) -> bool {
+fn is_kept(name: &OsStr, of_store: bool) -> bool {
     let name = name.as_bytes();
-    KEPT.iter().any(|kept| {
+    let of_store = if of_store { &OF_STORES[..] } else { &[] };
+    KEPT.iter().chain(of_store).any(|kept| {
         if kept.ends_with('_') { name.starts_with(kept.as_bytes()) } else { name == kept.as_bytes() }
     })
 }
@@ -170,10 +178,11 @@ mod tests {
     #[test]
     fn secrets_of_others_are_not_kept() {
         for name in ["PATH", "LC_ALL", "AWS_SECRET_ACCESS_KEY", "https_proxy", "PLAT_CACHE"] {
-            assert!(is_kept(OsStr::new(name)), "{name}");
+            assert!(is_kept(OsStr::new(name), true), "{name}");
         }
         for name in ["GITHUB_TOKEN", "USER_PASSWORD", "HTTP_TOKEN", "SSH_AUTH_SOCK", "BASH_FUNC_x%%"] {
-            assert!(!is_kept(OsStr::new(name)), "{name}");
+            assert!(!is_kept(OsStr::new(name), true), "{name}");
         }
+        assert!(!is_kept(OsStr::new("AWS_SECRET_ACCESS_KEY"), false), "no store is used");
     }
 }

@@ -13,7 +13,8 @@
 //! covers what all have written, as the protocol wants it for `CAN_MULTI_CONN`.
 //!
 //! Nothing that a client says is trusted: lengths are bounded before memory is taken, and a client that has not yet asked
-//! for anything has its time.
+//! for anything has its time. One that has agreed may stay for ever; what it takes by that is a connection, of which one user
+//! can't have all, a thread, and a piece of the request that it is at: the next one is not read before that is answered.
 
 mod contexts;
 mod greeting;
@@ -34,8 +35,9 @@ use crate::locks::locked;
 use platfs::device::Device;
 pub use unused::{Unused, ZeroedUnused};
 
-/// Connections at once.
+/// Connections at once, and those of one user beside the server's own.
 const CLIENTS: usize = 64;
+const CLIENTS_OF_ONE: usize = 32;
 /// Longest that a client may take to agree on the export. One that has agreed may be silent: a paused machine is.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 /// How long clients have to take the answers to what they have asked for.
@@ -52,13 +54,16 @@ pub struct Export {
     pub handshake: Duration,
     /// What is free of the volume on the device, if that is one that does not change.
     pub unused: Option<Arc<Unused>>,
+    /// The user of the server.
+    pub user: u32,
 }
 
 impl Export {
     /// An export to clients that have the usual time.
     #[must_use]
     pub fn new(device: Arc<dyn Device>, writable: bool) -> Self {
-        Export { device, writable, handshake: HANDSHAKE, unused: None }
+        let user = rustix::process::geteuid().as_raw();
+        Export { device, writable, handshake: HANDSHAKE, unused: None, user }
     }
 }
 
@@ -71,8 +76,12 @@ struct Terms {
     allocation: bool,
 }
 
-/// A connection, and the thread that serves it.
-type Client = (UnixStream, JoinHandle<()>);
+/// A connection, whose it is, and the thread that serves it.
+struct Client {
+    stream: UnixStream,
+    user: Option<u32>,
+    thread: JoinHandle<()>,
+}
 
 struct Shared {
     export: Export,
@@ -113,17 +122,17 @@ impl Server {
         let _ = rustix::net::shutdown(&self.waker, rustix::net::Shutdown::Both);
         let _ = self.thread.join();
         let clients = std::mem::take(&mut *self.shared.clients());
-        for (stream, _) in &clients {
-            let _ = stream.shutdown(Shutdown::Read);
+        for client in &clients {
+            let _ = client.stream.shutdown(Shutdown::Read);
         }
         let begun = Instant::now();
-        while begun.elapsed() < GOODBYE && clients.iter().any(|(_, thread)| !thread.is_finished()) {
+        while begun.elapsed() < GOODBYE && clients.iter().any(|client| !client.thread.is_finished()) {
             std::thread::sleep(Duration::from_millis(5));
         }
-        for (stream, thread) in clients {
+        for client in clients {
             // One that takes no answer is not waited for.
-            let _ = stream.shutdown(Shutdown::Both);
-            let _ = thread.join();
+            let _ = client.stream.shutdown(Shutdown::Both);
+            let _ = client.thread.join();
         }
     }
 }
@@ -138,9 +147,10 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
             continue;
         };
         let mut clients = shared.clients();
-        clients.retain(|(_, thread)| !thread.is_finished());
+        clients.retain(|client| !client.thread.is_finished());
+        let user = rustix::net::sockopt::socket_peercred(&stream).ok().map(|peer| peer.uid.as_raw());
         // One too many is closed: it sees an end where a greeting should be.
-        if clients.len() >= CLIENTS {
+        if is_full(&clients, user, shared.export.user) {
             continue;
         }
         let export = shared.export.clone();
@@ -151,9 +161,15 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
             let _ = own.shutdown(Shutdown::Both);
         };
         if let Ok(thread) = std::thread::Builder::new().name("nbd client".into()).spawn(serve) {
-            clients.push((stream, thread));
+            clients.push(Client { stream, user, thread });
         }
     }
+}
+
+/// Whether there is no connection left for a user.
+fn is_full(clients: &[Client], user: Option<u32>, own: u32) -> bool {
+    let of_one = || clients.iter().filter(|client| client.user == user).count();
+    clients.len() >= CLIENTS || user != Some(own) && of_one() >= CLIENTS_OF_ONE
 }
 
 fn one(stream: &UnixStream, export: &Export) -> io::Result<()> {

@@ -441,3 +441,83 @@ fn is_zero(device: &dyn Device, block: u64) -> bool {
     device.read_at(block * 4096, &mut bytes).unwrap();
     bytes == [0; 4096]
 }
+
+/// Counts what is read.
+struct Counted(MemoryDevice, std::sync::atomic::AtomicU64);
+
+impl Device for Counted {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        self.0.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write_at(offset, data)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn who_has_agreed_has_one_request_at_a_time_and_leaves_connections_to_others() {
+    let device = Arc::new(Counted(MemoryDevice::new(8 << 20), 0.into()));
+    let place = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(place.path().join("socket")).unwrap();
+    let mut export = Export::new(Arc::clone(&device) as Arc<dyn Device>, false);
+    // This process is a stranger.
+    export.user = export.user.wrapping_add(1);
+    let server = Server::start(listener, export).unwrap();
+    let connect = || UnixStream::connect(place.path().join("socket")).unwrap();
+    let mut agreed: Vec<Talk> = Vec::new();
+    for _ in 0..CLIENTS_OF_ONE {
+        let stream = connect();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut talk = Talk { stream, _server: None, _place: tempfile::tempdir().unwrap() };
+        assert_eq!(talk.hear(18)[..8], *b"NBDMAGIC");
+        talk.say(&[0, 0, 0, 3]);
+        agreed.push(talk.go());
+    }
+    // There is room for others, and none for one more of the same user.
+    assert!(all_ended(vec![connect()]));
+    assert!(agreed.len() < CLIENTS);
+
+    // Each asks for more than it takes answers of, until the system takes no more of what it says.
+    let ask =
+        [&0x2560_9513_u32.to_be_bytes()[..], &[0; 4], b"cookie42", &[0; 8], &(1_u32 << 20).to_be_bytes()];
+    let asks = ask.concat().repeat(10_000);
+    for talk in &mut agreed {
+        talk.stream.set_nonblocking(true).unwrap();
+        let mut rest = &asks[..];
+        while let Ok(said) = talk.stream.write(rest)
+            && said < rest.len()
+        {
+            rest = &rest[said..];
+        }
+    }
+    let read = || device.1.load(Ordering::SeqCst);
+    // Until nothing more happens.
+    let (mut before, mut same) = (read(), 0);
+    while same < 20 {
+        std::thread::sleep(Duration::from_millis(20));
+        same = if read() == before { same + 1 } else { 0 };
+        before = read();
+    }
+    // As much as sockets hold, and one piece.
+    assert!((32..=4 * 32).contains(&before), "{before} pieces were read");
+    // The way is free again when one of them goes.
+    drop(agreed.pop());
+    let begun = Instant::now();
+    let mut hello = [0; 8];
+    while connect().read_exact(&mut hello).is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+    }
+    assert_eq!(&hello, b"NBDMAGIC");
+    drop(agreed);
+    server.stop();
+}

@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 
 pub use calls::Group;
 use platfs::rights::Powers;
-use rustix::process::{Resource, Rlimit};
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 /// Extent of a cage that there must be.
@@ -101,6 +101,18 @@ pub fn begin() {
 /// granted.
 pub fn leave_no_core() {
     let _ = rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+}
+
+/// Keeps other programs of the same user from looking into this process, which is about to learn a secret: they neither
+/// read its memory nor its environment, and don't trace it. Its files in `/proc` are root's from now on, so that of itself it
+/// reads those that all may read, and nothing else.
+pub fn hide() {
+    if CAGEABLE.get().is_none() {
+        return;
+    }
+    leave_no_core();
+    // No kernel that is supported refuses it.
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
 /// Gives up all that is not in the plan.

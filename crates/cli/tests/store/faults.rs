@@ -7,18 +7,20 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::fsck::assert_clean;
+use testkit::tool;
 
 use super::server::{Answer, Behind, Request, Said, Script, Server, Way, entry, now, page};
 use super::support::mounted::have_fuse;
-use super::support::plat;
+use super::support::{fail, plat};
 use super::{Place, text};
 
 /// What has to come of a fault.
@@ -479,6 +481,49 @@ fn what_does_not_pass_is_said_and_nothing_is_lost() {
     let (elsewhere, listener) = nobody();
     tried(test, &lasting(&elsewhere));
     assert!(listener.accept().is_err(), "nobody follows a redirect");
+}
+
+/// Keys of a store stand in the environment of each command that uses one.
+#[test]
+fn nobody_else_of_the_same_user_looks_into_a_command_with_keys_of_a_store() {
+    let test = "nobody_else_of_the_same_user_looks_into_a_command_with_keys_of_a_store";
+    if !tool::have_root(test) || !tool::have_tools(test, &["setpriv"]) {
+        return;
+    }
+    let place = Place::new(test);
+    let server = Server::start(Behind::Memory);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    // It waits for an answer while it is looked at.
+    server.say(Some(Arc::new(move |_, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        Some(Said::Change(Box::new(|answer| (answer, Way::Silence(3000)))))
+    })));
+    let mut command = plat(&["store", "ls", "s3://bucket/test"]);
+    command.env("AWS_ENDPOINT", format!("http://{}", server.address)).env("HOME", place.scratch.path());
+    command.envs([("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b"), ("AWS_ALLOW_HTTP", "1")]);
+    command.env("PLAT_CACHE", "").env("PLAT_STORE_PATIENCE", "0").stderr(Stdio::null());
+    let mut child = command.uid(65534).gid(65534).stdout(Stdio::null()).spawn().unwrap();
+    let begun = Instant::now();
+    while asked.load(Ordering::SeqCst) == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it asks for nothing");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let opens = |process: u32, name: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("exec 3< /proc/{process}/{name}")]).stderr(Stdio::null());
+        shell.uid(65534).gid(65534).status().unwrap().success()
+    };
+    let seen = ["mem", "environ"].map(|name| opens(child.id(), name));
+    child.wait().unwrap();
+    let mut other = Command::new("sleep").arg("60").uid(65534).gid(65534).spawn().unwrap();
+    assert!(opens(other.id(), "environ"), "this test sees what can be seen");
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(seen, [false; 2]);
+
+    let refused = fail(&mut plat(&["store", "ls", "s3://KEY:HIDDEN@bucket/test"]));
+    assert!(refused.contains("has credentials in it") && !refused.contains("HIDDEN"), "{refused}");
 }
 
 /// A store that is not there at all: each reason is named.

@@ -79,6 +79,12 @@ impl Manifest {
         self.flags.removed && (self.map != [0; 32] || !self.segments.is_empty())
     }
 
+    /// Bytes of memory that it takes.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        size_of::<Self>() + self.name.len() + self.holder.len() + size_of_val(&*self.segments)
+    }
+
     /// Its bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {

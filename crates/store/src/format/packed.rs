@@ -34,7 +34,8 @@ pub fn unpack(stored: &[u8], name: &Hash, most: usize) -> Result<Vec<u8>, Wrong>
     let contents = match *method {
         PLAIN if rest.len() <= most => rest.to_vec(),
         PLAIN => return Err(format!("holds {} bytes, at most {most} are allowed", rest.len())),
-        ZSTD => zstd::bulk::decompress(rest, most).map_err(|why| format!("can't be decompressed: {why}"))?,
+        ZSTD => zstd::bulk::decompress(rest, most)
+            .map_err(|why| format!("can't be decompressed to {most} bytes, as many as are allowed: {why}"))?,
         other => return Err(format!("is compressed by method {other}, which this version does not know")),
     };
     if hash(&contents) != *name {

@@ -27,6 +27,9 @@ const MAKING: &str = ".making";
 /// How long the lock is waited for; it is held for one small write.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
 
+/// Most objects of one directory, whose names are sorted in memory: chunks of 16 TiB.
+const ENTRIES_MAX: usize = 1 << 25;
+
 /// A store in a directory.
 #[derive(Debug)]
 pub struct Files {
@@ -218,6 +221,9 @@ fn entries(directory: &Directory) -> io::Result<Vec<(String, bool)>> {
         if checked(&name).is_err() {
             continue;
         }
+        if found.len() >= ENTRIES_MAX {
+            return Err(io::Error::other(format!("the directory has more than {ENTRIES_MAX} objects")));
+        }
         match directory.look(&name).map(|facts| facts.kind) {
             Ok(Kind::Directory) => found.push((name, true)),
             Ok(Kind::File) => found.push((name, false)),
@@ -226,7 +232,10 @@ fn entries(directory: &Directory) -> io::Result<Vec<(String, bool)>> {
             Ok(_) | Err(_) => {}
         }
     }
-    found.sort_unstable();
+    // As stores sort keys.
+    found.sort_by_cached_key(
+        |(name, is_directory)| if *is_directory { format!("{name}/") } else { name.clone() },
+    );
     Ok(found)
 }
 

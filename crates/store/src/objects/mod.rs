@@ -28,6 +28,16 @@ use crate::error::{Error, Result};
 /// Most bytes of an object that is ever replaced. What another program put in its place is not read for longer than that.
 pub(crate) const REPLACED_MAX: u64 = 64 << 20;
 
+/// Most objects that one list may name, and most names that one level of keys may have. A list that does not end would else
+/// keep this program at work for ever, or take all its memory.
+pub(crate) const LISTED_MAX: u64 = 1 << 28;
+pub(crate) const NAMES_MAX: usize = 1 << 20;
+
+/// Refuses a list that is longer than any store's.
+fn endless(prefix: &str, most: impl std::fmt::Display) -> Error {
+    Error::Invalid(format!("{prefix}: the store lists more than {most} objects there, and no more are taken"))
+}
+
 /// Which of several contents of one key an object is. Only the store that gave it understands it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Version {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Listed, Object, Objects, Version};
+use super::{LISTED_MAX, Listed, NAMES_MAX, Object, Objects, Version, endless};
 use crate::error::{Error, Result};
 
 /// How long a store is waited for.
@@ -258,6 +258,43 @@ impl Patient {
     }
 }
 
+/// What was handed over of a list, which may break off and be asked for again. Stores list by the order of keys, so that the
+/// last one says where to go on; nothing is kept of all others, of which there can be any number.
+#[derive(Default)]
+struct Handed {
+    count: u64,
+    last: String,
+    is_unsorted: bool,
+    is_again: bool,
+}
+
+impl Handed {
+    /// A try begins.
+    fn begin(&mut self, prefix: &str) -> Result<()> {
+        if self.count > 0 && self.is_unsorted {
+            let why = format!("{prefix}: the list broke off, and has no order by which to go on");
+            return Err(Error::Invalid(why));
+        }
+        self.is_again = self.count > 0;
+        Ok(())
+    }
+
+    /// Whether a key was not handed over by an earlier try.
+    fn is_new(&mut self, key: &str, prefix: &str) -> Result<bool> {
+        let is_behind = key > self.last.as_str();
+        if !is_behind && self.is_again {
+            return Ok(false);
+        }
+        self.is_unsorted |= !is_behind;
+        self.count += 1;
+        if self.count > LISTED_MAX {
+            return Err(endless(prefix, LISTED_MAX));
+        }
+        key.clone_into(&mut self.last);
+        Ok(true)
+    }
+}
+
 /// Between a half and all of a pause: those who wait for the same store don't come back together.
 fn jittered(pause: Duration) -> Duration {
     let half = pause / 2;
@@ -311,24 +348,30 @@ impl Objects for Patient {
     }
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
-        // What was handed over once is not handed over again.
-        let found = self.read(
+        let (mut handed, mut stopped) = (Handed::default(), None);
+        let done = self.read(
             Asked::List,
-            |_| 0,
+            |()| 0,
             || {
-                let mut found = Vec::new();
+                handed.begin(prefix)?;
                 self.inner.list(prefix, &mut |listed| {
-                    found.push(listed);
+                    if handed.is_new(&listed.key, prefix)? {
+                        // That is no failure of the store, and is not tried again.
+                        each(listed).map_err(|why| {
+                            stopped = Some(why);
+                            Error::NoVolume
+                        })?;
+                    }
                     Ok(())
-                })?;
-                Ok(found)
+                })
             },
-        )?;
-        found.into_iter().try_for_each(each)
+        );
+        stopped.map_or(done, Err)
     }
 
     fn names(&self, prefix: &str) -> Result<Vec<String>> {
-        self.read(Asked::List, |_| 0, || self.inner.names(prefix))
+        let names = self.read(Asked::List, |_| 0, || self.inner.names(prefix))?;
+        if names.len() > NAMES_MAX { Err(endless(prefix, NAMES_MAX)) } else { Ok(names) }
     }
 
     fn remove(&self, key: &str) -> Result<()> {

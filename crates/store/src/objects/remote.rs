@@ -23,16 +23,17 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{
-    GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig,
-    UpdateVersion,
+    GetResult, ListResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    RetryConfig, UpdateVersion,
 };
 use tokio::runtime::Runtime;
 
-use super::{Listed, Object, Objects, Version, checked};
+use super::{Listed, NAMES_MAX, Object, Objects, Version, checked, endless};
 use crate::error::{Error, Result};
-use line::{Line, Seen, Watched};
+use line::{Line, SMALL, Seen, Watched};
 use words::said;
 
 /// How long nothing of a request may move.
@@ -42,12 +43,21 @@ const STILL: Duration = Duration::from_secs(30);
 const SLOWEST: u64 = 32 << 10;
 /// How often it is looked whether something moves.
 const LOOK: Duration = Duration::from_millis(500);
+/// Most bytes of a page of a list: a thousand keys as long as any, with what stands around them.
+const PAGE: u64 = 16 << 20;
+/// Most pages in a row that name nothing.
+const IDLE: u32 = 4096;
 /// Threads that speak with the store; what they do is waiting.
 const THREADS: usize = 2;
 
+/// A store whose lists come in pages.
+trait Paged: ObjectStore + PaginatedListStore {}
+
+impl<T: ObjectStore + PaginatedListStore> Paged for T {}
+
 /// A store that is reached over the network. Its credentials come from the environment, as its other programs have them.
 pub struct Remote {
-    inner: Arc<dyn ObjectStore>,
+    inner: Arc<dyn Paged>,
     prefix: String,
     runtime: Runtime,
     /// Bytes of writes that are under way.
@@ -102,7 +112,7 @@ impl Remote {
         Self::over(built(scheme, bucket)?, prefix, STILL)
     }
 
-    fn over(inner: Arc<dyn ObjectStore>, prefix: String, still: Duration) -> Result<Self> {
+    fn over(inner: Arc<dyn Paged>, prefix: String, still: Duration) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("store")
@@ -118,23 +128,32 @@ impl Remote {
         Path::parse(full.trim_end_matches('/')).map_err(|why| Error::Invalid(why.to_string()))
     }
 
-    /// Has a thread of the runtime do something, and waits for it as long as it moves.
-    fn wait<T: Send + 'static, W>(&self, key: &str, work: impl FnOnce(Watched) -> W) -> Result<T>
+    /// Has a thread of the runtime do something that is answered by at most that many bytes, and waits for it as long as it
+    /// moves.
+    fn wait<T: Send + 'static, W>(
+        &self,
+        (key, most): (&str, u64),
+        work: impl FnOnce(Watched) -> W,
+    ) -> Result<T>
     where
         W: Future<Output = object_store::Result<T>> + Send + 'static,
     {
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        let done = self.waited(key, work);
+        let done = self.waited((key, most), work);
         self.under_way.fetch_sub(1, Ordering::Relaxed);
         done
     }
 
-    fn waited<T: Send + 'static, W>(&self, key: &str, work: impl FnOnce(Watched) -> W) -> Result<T>
+    fn waited<T: Send + 'static, W>(
+        &self,
+        (key, most): (&str, u64),
+        work: impl FnOnce(Watched) -> W,
+    ) -> Result<T>
     where
         W: Future<Output = object_store::Result<T>> + Send + 'static,
     {
         let (done, result) = sync_channel(1);
-        let watched = Watched::new();
+        let watched = Watched::new(most);
         let work = watched.clone().watching(work(watched.clone()));
         let task = self.runtime.spawn(async move {
             // Nobody waits any more: what was done is not known to have been.
@@ -164,10 +183,41 @@ impl Remote {
         let payload = PutPayload::from(bytes.to_vec());
         let options = PutOptions { mode, ..PutOptions::default() };
         self.leaving.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        let done = self.wait(key, |_| async move { inner.put_opts(&path, payload, options).await });
+        let done = self.wait((key, SMALL), |_| async move { inner.put_opts(&path, payload, options).await });
         self.leaving.fetch_sub(bytes.len() as u64, Ordering::Relaxed);
         let done = done?;
         Ok(Version { tag: done.e_tag, number: done.version })
+    }
+
+    /// Asks for the pages of a list, one after the other.
+    fn pages(
+        &self,
+        prefix: &str,
+        delimiter: Option<&'static str>,
+        mut each: impl FnMut(ListResult) -> Result<()>,
+    ) -> Result<()> {
+        let full = format!("{}{}", self.prefix, checked(prefix)?);
+        let (mut token, mut idle) = (None, 0);
+        loop {
+            let (inner, full) = (Arc::clone(&self.inner), full.clone());
+            let options = PaginatedListOptions {
+                delimiter: delimiter.map(Into::into),
+                page_token: token.clone(),
+                ..PaginatedListOptions::default()
+            };
+            let work = |_| async move { inner.list_paginated(Some(&full), options).await };
+            let page = self.wait((prefix, PAGE), work)?;
+            let is_idle = page.result.objects.is_empty() && page.result.common_prefixes.is_empty();
+            idle = if is_idle { idle + 1 } else { 0 };
+            each(page.result)?;
+            match page.page_token {
+                None => return Ok(()),
+                next if next == token || idle > IDLE => {
+                    return Err(Error::Invalid(format!("{prefix}: the store's list comes to no end")));
+                }
+                next => token = next,
+            }
+        }
     }
 
     /// What is below a prefix, without the prefix of the store.
@@ -177,7 +227,7 @@ impl Remote {
     }
 }
 
-fn built(scheme: &str, bucket: &str) -> Result<Arc<dyn ObjectStore>> {
+fn built(scheme: &str, bucket: &str) -> Result<Arc<dyn Paged>> {
     let wrong =
         |why: object_store::Error| Error::Invalid(format!("{scheme}://{bucket}: {}", words::chain(&why)));
     let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
@@ -228,7 +278,8 @@ impl Objects for Remote {
     fn get(&self, key: &str, most: u64) -> Result<Object> {
         let (inner, path) = (Arc::clone(&self.inner), self.path(key)?);
         let work = |watched| async move { collected(inner.get(&path).await?, most, watched).await };
-        let (bytes, version) = self.wait(key, work)?;
+        // One byte more shows that it is too long; and a failure has words.
+        let (bytes, version) = self.wait((key, most.saturating_add(1).max(SMALL)), work)?;
         let bytes = bytes.ok_or_else(|| Error::damaged(key, format!("has more than {most} bytes")))?;
         Ok(Object { bytes, version })
     }
@@ -239,7 +290,7 @@ impl Objects for Remote {
         let options = object_store::GetOptions { range: Some(range.into()), ..Default::default() };
         let work =
             |watched| async move { collected(inner.get_opts(&path, options).await?, len, watched).await };
-        let (bytes, _) = self.wait(key, work)?;
+        let (bytes, _) = self.wait((key, len.saturating_add(1).max(SMALL)), work)?;
         // That is no range of the object, whatever the object is.
         bytes.ok_or_else(|| Error::Unavailable(format!("{key}: more bytes come than were asked for")))
     }
@@ -265,7 +316,7 @@ impl Objects for Remote {
 
     fn head(&self, key: &str) -> Result<Option<Listed>> {
         let (inner, path) = (Arc::clone(&self.inner), self.path(key)?);
-        match self.wait(key, |_| async move { inner.head(&path).await }) {
+        match self.wait((key, SMALL), |_| async move { inner.head(&path).await }) {
             Ok(meta) => Ok(self.listed(&meta)),
             Err(Error::Missing(_)) => Ok(None),
             Err(error) => Err(error),
@@ -273,29 +324,23 @@ impl Objects for Remote {
     }
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
-        let (inner, path) = (Arc::clone(&self.inner), self.path(prefix)?);
-        let work = |_: Watched| async move {
-            let mut found = Vec::new();
-            let mut stream = inner.list(Some(&path));
-            while let Some(meta) = stream.next().await {
-                found.push(meta?);
-            }
-            Ok(found)
-        };
-        let found = self.wait(prefix, work)?;
-        found.iter().filter_map(|meta| self.listed(meta)).try_for_each(each)
+        self.pages(prefix, None, |page| {
+            page.objects.iter().filter_map(|meta| self.listed(meta)).try_for_each(&mut *each)
+        })
     }
 
     fn names(&self, prefix: &str) -> Result<Vec<String>> {
-        let (inner, path) = (Arc::clone(&self.inner), self.path(prefix)?);
-        let work = |_: Watched| async move { inner.list_with_delimiter(Some(&path)).await };
-        let found = self.wait(prefix, work)?;
-        Ok(found.common_prefixes.iter().filter_map(|path| path.filename().map(str::to_owned)).collect())
+        let mut names = Vec::new();
+        self.pages(prefix, Some("/"), |page| {
+            names.extend(page.common_prefixes.iter().filter_map(|path| path.filename().map(str::to_owned)));
+            if names.len() > NAMES_MAX { Err(endless(prefix, NAMES_MAX)) } else { Ok(()) }
+        })?;
+        Ok(names)
     }
 
     fn remove(&self, key: &str) -> Result<()> {
         let (inner, path) = (Arc::clone(&self.inner), self.path(key)?);
-        match self.wait(key, |_| async move { inner.delete(&path).await }) {
+        match self.wait((key, SMALL), |_| async move { inner.delete(&path).await }) {
             Err(Error::Missing(_)) => Ok(()),
             done => done,
         }
@@ -329,6 +374,10 @@ mod tests {
                 }
             }
         });
+        at(address)
+    }
+
+    fn at(address: std::net::SocketAddr) -> Remote {
         let builder =
             object_store::aws::AmazonS3Builder::new().with_bucket_name("bucket").with_allow_http(true);
         let builder = builder.with_endpoint(format!("http://{address}")).with_region("here");
@@ -350,10 +399,39 @@ mod tests {
         assert_eq!(object.bytes, vec![7; 200_000]);
     }
 
+    /// A server that says the same to each request, and more of it as long as that is taken.
+    fn saying(head: &'static str, more: bool) -> Remote {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            while let Ok((mut client, _)) = listener.accept() {
+                let _ = client.read(&mut [0; 4096]);
+                let _ = client.write_all(format!("HTTP/1.1 200 x\r\nconnection: close\r\n{head}").as_bytes());
+                while more && client.write_all(&[b' '; 1 << 16]).is_ok() {}
+            }
+        });
+        at(address)
+    }
+
+    #[test]
+    fn lists_that_come_to_no_end_are_refused() {
+        let page = "\r\n<?xml version=\"1.0\"?><ListBucketResult><IsTruncated>true</IsTruncated>\
+                    <NextContinuationToken>again</NextContinuationToken></ListBucketResult>";
+        let said = saying(page, false).names("vol/").unwrap_err().to_string();
+        assert!(said.contains("vol/") && said.contains("comes to no end"), "{said}");
+        let said =
+            saying("\r\n<?xml version=\"1.0\"?><ListBucketResult>", true).list("vol/", &mut |_| Ok(()));
+        let said = said.unwrap_err().to_string();
+        assert!(said.contains("vol/") && said.contains(&format!("more than {PAGE} bytes")), "{said}");
+        let head = "etag: \"x\"\r\nlast-modified: Fri, 02 Jan 2026 03:04:05 GMT\r\ncontent-length: 99999999999\r\n\r\n";
+        let said = saying(head, true).get("chunk/x", 1000).unwrap_err().to_string();
+        assert!(said.contains("more than 1000 bytes"), "{said}");
+    }
+
     #[test]
     fn a_request_has_its_share_of_the_line() {
         let ago = |seconds| std::time::Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
-        let seen = |bytes, asked| Seen { bytes, asked: ago(asked), moved: ago(1), ..Watched::new().seen() };
+        let seen = |bytes, asked| Seen { bytes, asked: ago(asked), moved: ago(1), ..Watched::new(0).seen() };
         let share = |most| Share { still: STILL, leaving: Duration::ZERO, most };
         assert!(share(1).lost(&seen(SLOWEST, 29)).is_none() && share(1).lost(&seen(SLOWEST, 40)).is_some());
         assert!(share(1).lost(&seen(20 * SLOWEST, 40)).is_none());

@@ -63,7 +63,14 @@ impl Objects for Scripted {
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
         self.said("list")?;
-        self.memory.list(prefix, each)
+        let mut handed = 0;
+        self.memory.list(prefix, &mut |listed| {
+            handed += 1;
+            if handed == 4 {
+                self.said("list on")?;
+            }
+            each(listed)
+        })
     }
 
     fn names(&self, prefix: &str) -> Result<Vec<String>> {
@@ -170,4 +177,38 @@ fn who_gives_up_waits_no_longer() {
     let asked = store.number();
     assert!(patient.put("a", b"x").is_err());
     assert_eq!(store.number(), asked + 1);
+}
+
+#[test]
+fn a_list_that_breaks_off_goes_on_behind_what_was_handed_over() {
+    let store = Scripted::new(|what, number| (what == "list on" && number < 2).then(away));
+    let keys = ["vol/a", "vol/a/x", "vol/a-b", "vol/b", "vol/c", "vol/d"];
+    keys.iter().for_each(|key| store.memory.put(key, b"").unwrap());
+    let patient = patient(&store, 600);
+    let mut seen = Vec::new();
+    let listed = patient.list("vol/", &mut |listed| {
+        seen.push(listed.key);
+        Ok(())
+    });
+    listed.unwrap();
+    seen.sort_unstable();
+    assert_eq!(store.number(), 4, "two tries, each asked to go on");
+    let mut wanted = keys.map(str::to_owned);
+    wanted.sort_unstable();
+    assert_eq!(seen, wanted);
+    // What the caller says is no failure of the store.
+    let (before, passing) = (store.number(), patient.list("vol/", &mut |_| Err(away())));
+    assert!(matches!(passing, Err(Error::Unavailable(why)) if why == "away"));
+    assert_eq!(store.number(), before + 1);
+}
+
+#[test]
+fn a_list_without_order_does_not_go_on() {
+    let mut handed = Handed::default();
+    handed.begin("vol/").unwrap();
+    assert!(handed.is_new("vol/b", "vol/").unwrap() && handed.is_new("vol/a", "vol/").unwrap());
+    assert!(handed.begin("vol/").unwrap_err().to_string().contains("no order"));
+    let mut long = Handed { count: LISTED_MAX, ..Handed::default() };
+    let said = long.is_new("vol/a", "vol/").unwrap_err().to_string();
+    assert!(said.contains("vol/") && said.contains(&LISTED_MAX.to_string()), "{said}");
 }

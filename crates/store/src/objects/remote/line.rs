@@ -1,16 +1,18 @@
 //! The line to a server: one client of HTTP for all its requests, and what is seen of each answer.
 //!
 //! Owns: that no redirect is followed (credentials and keys would go to another host), which certificates are believed,
-//! and what is known of how fast an answer comes. Excludes what an answer means, which is `words`'.
+//! that no answer is longer than what was asked for can be, and what is known of how fast one comes. Excludes what an answer means, which is `words`'.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use object_store::ClientOptions;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
+    HttpService,
 };
 
 use crate::error::{Error, Result};
@@ -20,6 +22,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 const METADATA: Duration = Duration::from_secs(2);
 /// Where machines of clouds ask for their credentials.
 const METADATA_HOSTS: [&str; 3] = ["169.254.169.254", "169.254.170.2", "[fd00:ec2::254]"];
+
+/// Most bytes of an answer that holds no object: what a server says of a failure, credentials of a machine.
+pub(super) const SMALL: u64 = 1 << 20;
 
 /// What was seen of the answer to a request so far.
 #[derive(Clone, Debug)]
@@ -40,6 +45,9 @@ pub(super) struct Seen {
     pub(super) region: Option<String>,
     /// The last that was asked is the machine's own metadata: credentials were looked for.
     pub(super) is_metadata: bool,
+    /// The most bytes that the answer may have, and whether it had more.
+    pub(super) most: u64,
+    pub(super) is_too_long: bool,
 }
 
 /// An answer that is being watched.
@@ -52,7 +60,8 @@ tokio::task_local! {
 }
 
 impl Watched {
-    pub(super) fn new() -> Self {
+    /// An answer of at most that many bytes.
+    pub(super) fn new(most: u64) -> Self {
         Watched(Arc::new(Mutex::new(Seen {
             asked: Instant::now(),
             moved: Instant::now(),
@@ -62,6 +71,8 @@ impl Watched {
             elsewhere: None,
             region: None,
             is_metadata: false,
+            most,
+            is_too_long: false,
         })))
     }
 
@@ -87,7 +98,20 @@ impl Watched {
 
     fn asks(&self, is_metadata: bool) {
         let mut seen = self.lock();
-        *seen = Seen { is_metadata, ..Watched::new().seen() };
+        *seen = Seen { is_metadata, ..Watched::new(seen.most).seen() };
+    }
+
+    /// The answer, which ends with a failure where it is too long: the library reads some to their end, whatever they say.
+    fn bounded(self, answer: HttpResponse) -> HttpResponse {
+        let most = usize::try_from(self.lock().most).unwrap_or(usize::MAX);
+        answer.map(|body| {
+            let failed = move |error: Box<dyn std::error::Error + Send + Sync>| {
+                self.lock().is_too_long |= error.is::<LengthLimitError>();
+                let ours = |error| HttpError::new(HttpErrorKind::Interrupted, Failed(error));
+                error.downcast::<HttpError>().map_or_else(ours, |theirs| *theirs)
+            };
+            HttpResponseBody::new(Limited::new(body, most).map_err(failed))
+        })
     }
 
     fn answered(&self, answer: &HttpResponse) {
@@ -129,6 +153,11 @@ impl HttpConnector for Line {
     }
 }
 
+/// A failure in the middle of an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Failed(Box<dyn std::error::Error + Send + Sync>);
+
 /// Nothing came in time.
 #[derive(Debug, thiserror::Error)]
 #[error("no answer in {} seconds", METADATA.as_secs())]
@@ -155,7 +184,7 @@ impl HttpService for Line {
                 false => call.await?,
             };
             watched.iter().for_each(|watched| watched.answered(&answer));
-            Ok(answer)
+            Ok(watched.unwrap_or_else(|| Watched::new(SMALL)).bounded(answer))
         })
     }
 }

@@ -20,9 +20,11 @@ use std::time::{Duration, Instant};
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey as Key, AwsCredential};
 use object_store::client::CredentialProvider;
-use platfs_host::{Kind, read_named};
+use platfs_host::{Kind, read_named, read_secret};
+use zeroize::Zeroizing;
 
 use crate::error::{Error, Result};
+use crate::masking::masked;
 
 /// Longest file that is read.
 const FILE_MAX: u64 = 1 << 20;
@@ -46,9 +48,12 @@ pub(super) struct Profile {
     credentials: Option<PathBuf>,
 }
 
+/// What a file says, by names. Some of it is secret; all of it is wiped when it is dropped.
+type Entries = HashMap<String, Zeroizing<String>>;
+
 /// The entries of the section with that name.
-fn section(text: &str, wanted: &str) -> Option<HashMap<String, String>> {
-    let mut found: Option<HashMap<String, String>> = None;
+fn section(text: &str, wanted: &str) -> Option<Entries> {
+    let mut found: Option<Entries> = None;
     let mut is_wanted = false;
     for line in text.lines() {
         let trimmed = line.trim();
@@ -65,20 +70,23 @@ fn section(text: &str, wanted: &str) -> Option<HashMap<String, String>> {
             // What is indented belongs to the entry above it.
             && !line.starts_with([' ', '\t'])
         {
-            found.get_or_insert_default().insert(key.trim().to_ascii_lowercase(), value.trim().to_owned());
+            found
+                .get_or_insert_default()
+                .insert(key.trim().to_ascii_lowercase(), value.trim().to_owned().into());
         }
     }
     found
 }
 
 /// The text of a regular file; nothing if there is none.
-fn read(path: &Path) -> Result<Option<String>> {
+fn read(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>> {
     let wrong = || Error::Invalid(format!("{}: no file of settings", path.display()));
-    match read_named(path, FILE_MAX) {
+    match read_secret(path, FILE_MAX) {
         Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(why) => Err(Error::host(path.display().to_string(), &why)),
         Ok((facts, _)) if facts.kind != Kind::File => Err(wrong()),
-        Ok((_, bytes)) => String::from_utf8(bytes).map(Some).map_err(|_| wrong()),
+        Ok((_, bytes)) if std::str::from_utf8(&bytes).is_err() => Err(wrong()),
+        Ok((_, bytes)) => Ok(Some(bytes)),
     }
 }
 
@@ -98,10 +106,11 @@ impl Profile {
     }
 
     /// What the files say; those of credentials go first.
-    fn entries(&self) -> Result<HashMap<String, String>> {
+    fn entries(&self) -> Result<Entries> {
         let (mut all, mut is_there) = (HashMap::new(), false);
         for path in self.config.iter().chain(&self.credentials) {
-            if let Some(found) = read(path)?.and_then(|text| section(&text, &self.name)) {
+            let of_text = |bytes: Zeroizing<Vec<u8>>| section(std::str::from_utf8(&bytes).ok()?, &self.name);
+            if let Some(found) = read(path)?.and_then(of_text) {
                 is_there = true;
                 all.extend(found);
             }
@@ -113,9 +122,9 @@ impl Profile {
     }
 }
 
-/// Keys of a set of entries.
-fn keys(entries: &HashMap<String, String>) -> Option<AwsCredential> {
-    let entry = |name: &str| entries.get(name).filter(|text| !text.is_empty()).cloned();
+/// Keys of a set of entries. From here on they are the library's, which does not wipe them.
+fn keys(entries: &Entries) -> Option<AwsCredential> {
+    let entry = |name: &str| entries.get(name).filter(|text| !text.is_empty()).map(|text| text.to_string());
     Some(AwsCredential {
         key_id: entry("aws_access_key_id")?,
         secret_key: entry("aws_secret_access_key")?,
@@ -159,7 +168,7 @@ impl CredentialProvider for OfFile {
 
 /// The certificates that are believed, if they are not the system's.
 pub(super) fn authorities() -> Result<Option<Vec<u8>>> {
-    let of_profile = || Profile::of_environment().entries().ok()?.get("ca_bundle").cloned();
+    let of_profile = || Some(Profile::of_environment().entries().ok()?.get("ca_bundle")?.to_string());
     let Some(path) = variable("AWS_CA_BUNDLE").or_else(of_profile) else { return Ok(None) };
     let read = read_named(Path::new(&path), CERTIFICATES_MAX).map(|(_, bytes)| Some(bytes));
     read.map_err(|why| Error::host(format!("AWS_CA_BUNDLE {path}"), &why))
@@ -174,7 +183,7 @@ pub(super) fn s3() -> Result<AmazonS3Builder> {
         if builder.get_config_value(&key).is_none()
             && let Some(value) = entries.get(entry)
         {
-            builder = builder.with_config(key, value);
+            builder = builder.with_config(key, value.as_str());
         }
     }
     let is_set = |key: Key| builder.get_config_value(&key).is_some();
@@ -212,7 +221,8 @@ fn encrypted(builder: &AmazonS3Builder) -> Result<()> {
     let allowed = allowed.map_err(|why| Error::Invalid(format!("AWS_ALLOW_HTTP: {why}")))?;
     match endpoint {
         Some(endpoint) if endpoint.starts_with("http://") && !allowed => Err(Error::Invalid(format!(
-            "the endpoint {endpoint} is without TLS: AWS_ALLOW_HTTP=true allows that"
+            "the endpoint {} is without TLS: AWS_ALLOW_HTTP=true allows that",
+            masked(&endpoint)
         ))),
         _ => Ok(()),
     }
@@ -237,7 +247,7 @@ mod tests {
                     aws_access_key_id = id\naws_secret_access_key = a=b\n[third]\n";
         assert_eq!(section(text, "default").unwrap().len(), 1);
         let other = section(text, "other").unwrap();
-        assert!(other["region"] == "b" && !other.contains_key("endpoint_url"));
+        assert!(*other["region"] == "b" && !other.contains_key("endpoint_url"));
         let found = keys(&other).unwrap();
         assert_eq!((&*found.key_id, &*found.secret_key, found.token), ("id", "a=b", None));
         assert!(section(text, "third").unwrap().is_empty() && section(text, "none").is_none());

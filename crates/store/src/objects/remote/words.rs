@@ -66,6 +66,9 @@ fn worded(status: Option<u16>, text: &str) -> String {
 
 /// The failure of a request about a key as ours.
 pub(super) fn said(key: &str, error: &Theirs, seen: &Seen) -> Error {
+    if seen.is_too_long {
+        return Error::damaged(key, format!("the store answers with more than {} bytes", seen.most));
+    }
     let text = chain(error);
     let code = element(&text, "Code").unwrap_or_default();
     let words = format!("{key}: {}", worded(seen.status, &text));
