@@ -115,7 +115,9 @@ fn is_kept(name: &OsStr, of_store: bool) -> bool {
 
 /// Closes what the caller of a process in the background had open, if this is one. Before anything else is opened.
 pub fn begin(arguments: &[OsString]) {
-    if arguments.get(1..3).is_none_or(|first| first[0] != "mount" || first[1] != BACKGROUND) {
+    // That outside of its cage is started beside it, by the same caller.
+    let is_meant = |word: &OsString| word == BACKGROUND || word == "--outside";
+    if arguments.get(1..3).is_none_or(|first| first[0] != "mount" || !is_meant(&first[1])) {
         return;
     }
     let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
