@@ -190,8 +190,8 @@ fn a_view_for_reading_only_forbids_it_and_no_server_asks_itself() {
     succeed(plat(&["mkdir"]).arg(mounted.path().join("new")));
     succeed(plat(&["rm", "-r"]).arg(mounted.path().join("d")));
     let after = asked();
-    // The commands look at what kind of mount it is.
-    assert!(after[0] - before[0] <= 4 && after[1] == before[1], "{before:?} {after:?}");
+    // Each command looks at what kind of mount it is, at most three times.
+    assert!(after[0] - before[0] <= 6 && after[1] == before[1], "{before:?} {after:?}");
     judge(mounted, &image);
 }
 
