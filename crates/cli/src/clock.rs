@@ -30,7 +30,7 @@ pub fn now() -> Timestamp {
     epoch().unwrap_or_else(platfs_image::clock::now)
 }
 
-/// The same in whole seconds since 1970.
+/// The time in whole seconds since 1970.
 ///
 /// # Errors
 /// As [`source_date_epoch`].

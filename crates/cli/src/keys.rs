@@ -75,8 +75,7 @@ fn parted(named: &OsStr) -> (Option<Zeroizing<Vec<u8>>>, &OsStr) {
     }
 }
 
-/// Whether a key, as the command line names it, stands there itself, or may be meant to: it is no name of a file, and may not
-/// be shown.
+/// True if the word on the command line may be the key itself and no name of a file: then no message may show it.
 #[must_use]
 pub fn is_spelled(named: &OsStr) -> bool {
     let rest = parted(named).1;

@@ -350,7 +350,7 @@ fn copies_inherit_no_lists_that_their_originals_lack() {
     }
 }
 
-/// What can't be read is left out and named, and all else is copied.
+/// Files that can't be read are left out and named, and all others are copied.
 #[test]
 fn a_tree_that_can_not_be_read_whole_is_put_as_far_as_it_goes() {
     let test = "a_tree_that_can_not_be_read_whole_is_put_as_far_as_it_goes";

@@ -79,7 +79,7 @@ impl System {
         self.commands(&mut tool::command("sh"), script)
     }
 
-    /// The same as a builder without rights.
+    /// Runs a script as a builder without rights.
     fn sh_as_nobody(&self, script: &str) -> String {
         let mut command = tool::command("setpriv");
         command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "sh"]);

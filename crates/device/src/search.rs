@@ -43,7 +43,7 @@ pub struct FoundVolume {
 /// own volume are left out. What can't be read is passed over.
 ///
 /// # Errors
-/// What `alive` says, which gets the bytes that were looked at.
+/// Those of `alive`, which gets the bytes that were looked at.
 pub fn search(
     disk: &dyn Device,
     mut alive: impl FnMut(u64) -> io::Result<()>,

@@ -299,7 +299,7 @@ fn request(tx: &Tx<'_>, inode: &Inode, hole: Segment, hint: &WriteHint) -> Resul
     })
 }
 
-/// What ext4 would know of a file where it allocates.
+/// The state of a file that ext4 knows when it allocates.
 fn state_of(tx: &Tx<'_>, inode: &Inode, logical: FileBlock, hint: &WriteHint) -> Result<FileState> {
     let geometry = &tx.format.geometry;
     let ratio = geometry.blocks_per_cluster();

@@ -29,10 +29,10 @@ pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The most that Linux returns of a value, or of a list of names.
 const XATTR_MAX: usize = 64 << 10;
-/// What Linux answers where a file system has no attributes.
+/// Answers of Linux where a file system has no attributes.
 const NO_XATTRS: [Errno; 2] = [Errno::OPNOTSUPP, Errno::PERM];
 
-/// What a copy is to have of its original.
+/// Attributes that a copy gets from its original.
 #[derive(Clone, Copy, Debug)]
 pub struct Dress<'a> {
     /// The owner, where the copy is not to keep the one that it has.
@@ -43,7 +43,7 @@ pub struct Dress<'a> {
     pub facts: &'a Facts,
 }
 
-/// What a copy could not get.
+/// Attributes that a copy could not get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lacks {
     /// Its owner, and with it the set-id bits.

@@ -302,7 +302,7 @@ impl Features {
     }
 }
 
-/// What a bit without a name is called, as e2fsprogs call it.
+/// The name of a bit without one, as e2fsprogs spell it.
 fn unnamed_name((letter, bit): (char, u32)) -> String {
     format!("FEATURE_{letter}{bit}")
 }

@@ -222,13 +222,13 @@ impl Engine {
         Ok(Promise::new(&self.shared.ledger, count))
     }
 
-    /// Whether requests are to say what the file system knows of their file.
+    /// True if requests are to say what the file system knows of their file.
     #[must_use]
     pub fn wants_file(&self) -> bool {
         self.shared.policy.wants_file()
     }
 
-    /// Whether the kernel that the policy follows writes files back by folios of many blocks.
+    /// True if the kernel that the policy follows writes files back by folios of many blocks.
     #[must_use]
     pub fn writes_folios(&self) -> bool {
         self.shared.policy.writes_folios()

@@ -23,7 +23,7 @@ pub struct Mapped {
     pub disk: u64,
 }
 
-/// What a file system knows of the file that a request is for. Policies that follow a kernel ask for it
+/// Knowledge of a file system about the file that a request is for. Policies that follow a kernel ask for it
 /// ([`crate::policy::BlockPolicy::wants_file`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileState {

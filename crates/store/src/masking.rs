@@ -1,4 +1,4 @@
-//! What messages may have of an address.
+//! Addresses as messages may show them.
 //!
 //! Owns: which parts of an address, or of the URL of a server, are credentials. Excludes what is done about them.
 

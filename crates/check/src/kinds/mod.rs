@@ -61,8 +61,8 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// Whether it tells of a clock and nothing of the volume: hosts without a clock begin in the past at each start.
-    /// It is no reason for a check, stands in the way of no change, and a volume is sound with it.
+    /// True for a finding about the clock of a host and not about the volume: a host without a clock begins in the past
+    /// at each start. It is no reason for a check, stands in the way of no change, and a volume is sound with it.
     #[must_use]
     pub fn is_of_a_clock(&self) -> bool {
         [opening::MOUNTED_LATER.id, opening::WRITTEN_LATER.id].contains(&self.id)

@@ -45,7 +45,7 @@ struct Level<'j> {
     path: Vec<u8>,
     directories: Vec<(Vec<u8>, InodeNumber)>,
     finally: Attributes,
-    /// What new files inherit from then on: those of the copy have their own.
+    /// The default list of the original. The copy gets it at the end: the files in it have lists of their own.
     default_list: Option<(Vec<u8>, Vec<u8>)>,
 }
 

@@ -33,7 +33,7 @@ struct Level<'j> {
     changeable: bool,
 }
 
-/// How a directory was reached from the one before.
+/// The way to a directory from the one before.
 enum Reached<'j> {
     /// It lies there.
     Directly(#[allow(dead_code, reason = "it is held")] Held<'j>),
@@ -41,9 +41,9 @@ enum Reached<'j> {
     Through(Way<'j>),
 }
 
-/// What a directory of the archive is to have when it is left, by inode and its generation.
+/// Attributes that a directory of the archive gets when the import leaves it, by inode and generation.
 type Finals = HashMap<(InodeNumber, u32), (Attributes, bool)>;
-/// What its new files are to inherit, once all of the archive is there: a directory may be left and entered again.
+/// Default lists of directories. They are set once all of the archive is there, as it may enter a directory again.
 type Lists = Vec<((InodeNumber, u32), (Vec<u8>, Vec<u8>))>;
 
 struct Import<'j, I> {

@@ -21,18 +21,18 @@ use super::maker::{Contents, Maker, New, Place, What};
 use super::{Asked, Halt, Job, Xattrs};
 use crate::reading::joined;
 
-/// How to take files.
+/// Options of a copy from the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// Owners, attributes and links between files are kept, and directories come with all that is in them.
     pub whole: bool,
     /// Existing files are replaced; directories never are.
     pub force: bool,
-    /// The owner of the copies, whoever had the originals.
+    /// The owner that all copies get; without it, copies keep the owners of their originals.
     pub owner: Option<(u32, u32)>,
 }
 
-/// What is asked of a copy by the facts of its original.
+/// Attributes for a copy, from the facts of its original.
 pub(super) fn asked(facts: &Facts, owner: Option<(u32, u32)>) -> Asked {
     let time = |(seconds, nanoseconds)| Timestamp { seconds, nanoseconds };
     Asked {
@@ -73,7 +73,7 @@ pub type LeftOut<'a> = dyn FnMut(&Path, &str) + 'a;
 /// `left_out`.
 ///
 /// # Errors
-/// What the volume or the watcher says; all files before it are there, each whole.
+/// Those of the volume and of the watcher; all files before them are there, each whole.
 pub fn take(
     job: &Job<'_>,
     (source, found): (&Path, (Facts, Opened)),
@@ -99,7 +99,7 @@ struct Level<'j> {
     _pin: Pin<'j>,
     path: Vec<u8>,
     finally: Attributes,
-    /// What its new files inherit from then on.
+    /// The default list, which the directory gets when all is in it.
     default_list: Option<(Vec<u8>, Vec<u8>)>,
 }
 

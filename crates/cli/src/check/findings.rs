@@ -81,7 +81,7 @@ impl Findings {
         self.kinds.iter().map(|of| of.count).sum()
     }
 
-    /// How many tell of nothing but a clock that is or was wrong.
+    /// The number of findings that are only about a wrong clock.
     #[must_use]
     pub fn of_clocks(&self) -> u64 {
         self.kinds.iter().filter(|of| of.kind.is_of_a_clock()).map(|of| of.count).sum()

@@ -47,7 +47,7 @@ pub(super) fn changing(image: &OsStr) -> Option<Plan> {
     (!is_directory(image)).then(|| with_image(system(), image, true))
 }
 
-/// The same of one that keeps the way back beside the image while it is at work, and a copy of it where that is wanted.
+/// A command that changes an image and keeps the way back beside it meanwhile, and in a file that is asked for.
 pub(super) fn reshaping(image: &OsStr, undo: Option<&Path>) -> Option<Plan> {
     let plan = changing(image)?;
     if stores::is_meant(image) {

@@ -1,4 +1,4 @@
-//! What copies by the kernel keep of their originals beside contents: links between files, owners, attributes.
+//! Links between files, owners and attributes of copies that the kernel makes.
 //!
 //! Owns: which copy was the first of a file with several names, and what could not be kept. Excludes how a copy is made, and
 //! how it gets its attributes ([`platfs_host::Handle::dress`]).
@@ -47,7 +47,7 @@ impl Links {
     }
 }
 
-/// What copies could not get.
+/// Owners and attributes that copies could not get.
 #[derive(Default)]
 pub(super) struct Lost {
     owners: u64,

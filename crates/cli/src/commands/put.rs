@@ -175,7 +175,7 @@ fn ended(failure: Failure, done: &Done) -> Failure {
     }
 }
 
-/// What of a source could not be copied: the first of it, and how much.
+/// Files of a source that could not be copied: the first one, and their number.
 #[derive(Default)]
 pub(super) struct LeftOut {
     lines: String,

@@ -56,7 +56,7 @@ pub struct Quota {
     /// Inodes that may not be exceeded; 0 for no limit.
     #[arg(long, value_name = "COUNT", value_parser = parse_size, help_heading = "Limits")]
     inode_hard: Option<u64>,
-    /// How long soft limits of space may be exceeded: `2w`, `7d`, `12h`, `30m`, or seconds. With a user, group or project: from now on.
+    /// The time for which soft limits of space may be exceeded: `2w`, `7d`, `12h`, `30m`, or seconds. With a user, group or project: from now on.
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "Limits")]
     grace: Option<u32>,
     /// The same for inodes.

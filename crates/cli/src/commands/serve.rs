@@ -47,7 +47,7 @@ impl Serve {
         Plan { removes: vec![cage::above(&self.nbd)], calls, ..plan }
     }
 
-    /// What is served: bytes, and what is known of free blocks if nobody changes them.
+    /// The export: the bytes, and the free blocks if nobody changes the volume meanwhile.
     fn export(&self, device: &Arc<dyn Device>) -> Result<Export, String> {
         let mut export = Export::new(Arc::clone(device), !self.read_only);
         if self.free_as_zeros {

@@ -401,7 +401,7 @@ pub fn writer_of(name: &OsStr) -> Option<User> {
     claim::writer(&found.file, &found.ground).or_else(|| users::find(&found.ground, Purpose::Read))
 }
 
-/// Whether files of a file system, known by its number, lie in the image: a mount of it, by whomever.
+/// True if the file system with this number is a mount of the image, by the kernel or by a server.
 #[must_use]
 pub fn holds(name: &OsStr, file_system: u64) -> bool {
     Found::new(name, false).is_ok_and(|found| users::is_mounted_as(&found.ground, file_system))

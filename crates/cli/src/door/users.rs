@@ -41,7 +41,7 @@ pub(super) fn find(wanted: &Ground, purpose: Purpose) -> Option<User> {
     taken.or_else(|| wanted.layers().iter().filter(|layer| layer.behind_loop).find_map(taken_layer))
 }
 
-/// Whether the file system of a number is a mount of these bytes.
+/// True if the file system with this number is a mount of these bytes.
 pub(super) fn is_mounted_as(wanted: &Ground, file_system: u64) -> bool {
     let mounts = mounts::all().into_iter().filter(|mount| mount.file_system == file_system);
     on_ground(wanted, mounts).is_some()

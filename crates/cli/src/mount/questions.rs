@@ -57,7 +57,7 @@ struct Places {
 }
 
 impl Places {
-    /// Whether there is one for a user: none for as long as those that fill them seem to hang, and maybe soon if they don't.
+    /// True if a place is free for a user, false if one may be soon; `None` if those that have the places seem to hang.
     fn has(&self, user: u32) -> Option<bool> {
         let of_user = || self.open.values().filter(|open| open.user == user);
         let hangs = |open: &Open| open.since.elapsed() > SLOW;

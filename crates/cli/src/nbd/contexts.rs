@@ -7,15 +7,15 @@ pub(super) const NAME: &[u8] = b"base:allocation";
 /// Its number in block status.
 pub(super) const ALLOCATION: u32 = 1;
 
-/// Which contexts are meant.
+/// The contexts that a client asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Asked {
     Nothing,
     Allocation,
 }
 
-/// What the queries behind the name of an export ask for; nothing if they break the protocol. To be set, a context must be
-/// named whole; a list without queries is one of all, and `base:` names all of that namespace.
+/// The contexts that the queries behind the name of an export ask for; `None` if they break the protocol. To be set, a
+/// context must be named whole; a list without queries is one of all, and `base:` names all of that namespace.
 pub(super) fn asked(data: &[u8], sets: bool) -> Option<Asked> {
     let (_, rest) = text(data)?;
     let (count, mut rest) = rest.split_first_chunk::<4>()?;

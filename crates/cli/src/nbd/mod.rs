@@ -52,7 +52,7 @@ pub struct Export {
     pub writable: bool,
     /// Longest that a client may take to agree on the export.
     pub handshake: Duration,
-    /// What is free of the volume on the device, if that is one that does not change.
+    /// The free blocks of the volume on the device, if it does not change meanwhile.
     pub unused: Option<Arc<Unused>>,
     /// The user of the server.
     pub user: u32,
@@ -67,7 +67,7 @@ impl Export {
     }
 }
 
-/// What a client has agreed on.
+/// The terms that a client has agreed on.
 #[derive(Clone, Copy, Default)]
 struct Terms {
     /// Answers with contents come in chunks.
@@ -166,7 +166,7 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Whether there is no connection left for a user.
+/// True if no connection is left for a user.
 fn is_full(clients: &[Client], user: Option<u32>, own: u32) -> bool {
     let of_one = || clients.iter().filter(|client| client.user == user).count();
     clients.len() >= CLIENTS || user != Some(own) && of_one() >= CLIENTS_OF_ONE

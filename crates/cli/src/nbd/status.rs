@@ -1,4 +1,4 @@
-//! What holds something of a range: block status as `base:allocation` has it.
+//! Block status of a range, as `base:allocation` has it.
 //!
 //! Owns: joining what the device knows of its holes with what the volume on it calls free. A free block that takes room is
 //! a hole that need not read as zeros: clients that copy bytes copy it, those that know volumes need not.

@@ -40,7 +40,7 @@ impl Unused {
         Ok(Unused { volume, last: Mutex::default() })
     }
 
-    /// Whether the byte `at` is free, and where that ends, at `end` at the latest.
+    /// True if the byte `at` is free, and the end of the run of bytes like it, `end` at the latest.
     pub(super) fn run(&self, at: u64, end: u64) -> (bool, u64) {
         let geometry = &self.volume.format().geometry;
         let block = Block(at >> geometry.block_size.log2());

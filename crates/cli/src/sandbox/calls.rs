@@ -335,7 +335,7 @@ mod known {
 
         use super::*;
 
-        /// What `scripts/count-calls.sh` has seen of processes in cages: a kind and a call in each line.
+        /// Calls that `scripts/count-calls.sh` has seen of processes in cages: a kind and a call in each line.
         #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
         const COUNTED: &str = include_str!("counted.txt");
 

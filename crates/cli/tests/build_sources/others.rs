@@ -26,7 +26,7 @@ fn text(command: &mut Command) -> String {
     String::from_utf8(succeed(command).stdout).unwrap()
 }
 
-/// What a command says that ends with 1 and has done what it could.
+/// The messages of a command that has done what it could and ends with 1.
 fn in_part(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -34,7 +34,7 @@ fn in_part(command: &mut Command) -> String {
     said
 }
 
-/// What overlayfs shows of a layer over another, as a tree.
+/// The tree that overlayfs shows for one layer over another.
 fn shown_by_linux(scratch: &Scratch, (low, high): (&Path, &Path)) -> Option<testkit::snapshot::Snapshot> {
     let (merged, archive) = (scratch.join("merged"), scratch.join("merged.tar"));
     fs::create_dir(&merged).unwrap();

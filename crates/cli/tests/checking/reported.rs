@@ -131,7 +131,7 @@ fn volumes_are_whole_after_what_harmed_others() {
     }
 }
 
-/// What `-O project` says of the quota of projects stays with `-O quota`.
+/// The feature `project` stays when `-O quota` is set behind it.
 #[test]
 fn quota_keeps_the_feature_of_projects() {
     if !ready("quota_keeps_the_feature_of_projects") {

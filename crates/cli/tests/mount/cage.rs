@@ -127,7 +127,7 @@ const OTHERS: [&str; 30] = [
     "build source.tar.gz built-too.img",
 ];
 
-/// The same about a store.
+/// The command lines about a store.
 #[cfg(feature = "store")]
 const OF_STORES: [&str; 4] =
     ["push disk.img STORE#v", "store ls STORE", "pull STORE#v pulled.img", "mkdir STORE#v /new"];

@@ -341,12 +341,12 @@ impl Delayed {
         state.growth.written_back && !state.pages.is_empty()
     }
 
-    /// Whether the caller reports when a file is closed.
+    /// True if the caller reports when a file is closed.
     pub(crate) fn hears_closes(&self) -> bool {
         self.closes
     }
 
-    /// Whether bytes of a file have no place yet.
+    /// True if bytes of a file have no place yet.
     pub(crate) fn waits(&self, number: InodeNumber) -> bool {
         self.find(number).is_some_and(|file| !file.state().pages.is_empty())
     }

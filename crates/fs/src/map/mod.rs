@@ -98,7 +98,7 @@ fn is_tree(inode: &Inode) -> bool {
     inode.flags().contains(InodeFlags::EXTENTS)
 }
 
-/// What is mapped around a hole: file blocks, and where they lie. Nothing is known of maps by block pointers.
+/// The mapped blocks around a hole: file blocks, and where they lie. Maps of block pointers are not looked at.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Around {
     /// The last block before.
@@ -131,7 +131,7 @@ impl<'a> Map<'a> {
         if is_tree(self.inode) { extents::lookup_near(self, near, at) } else { self.lookup(at) }
     }
 
-    /// What is mapped around a file block that is a hole.
+    /// The mapped blocks around a file block that is a hole.
     ///
     /// # Errors
     /// As [`Map::lookup`].

@@ -42,8 +42,8 @@ enum Was {
     Hole,
 }
 
-/// How Linux writes back: it asks for so much at once (`MAX_WRITEPAGES_EXTENT_LEN`), and where a run ends inside a folio
-/// for the rest of that alone (6.18, `mpage_process_folio`).
+/// Pieces in which Linux writes back: it asks for a bounded length at once (`MAX_WRITEPAGES_EXTENT_LEN`), and where a run
+/// ends inside a folio for the rest of that folio alone (6.18, `mpage_process_folio`).
 #[derive(Clone, Copy)]
 struct Pieces {
     /// Most blocks at once.
@@ -241,7 +241,7 @@ impl<'v> WriteBack<'v> {
         })
     }
 
-    /// How a kernel that placement follows would write back bytes that waited.
+    /// The pieces of a write-back by the kernel that placement follows.
     fn pieces(&self, step: u64) -> Option<Pieces> {
         let volume = self.volume;
         let follows = volume.space.wants_file() && volume.session.delayed.is_on();

@@ -315,7 +315,7 @@ impl Space {
         Block(header.start.0 + u64::from(header.count))
     }
 
-    /// Whether placement wants to know more of files ([`placement::Request::file`]).
+    /// True if placement wants to know more of files ([`placement::Request::file`]).
     pub(crate) fn wants_file(&self) -> bool {
         self.writing.as_ref().is_some_and(|writing| writing.blocks.wants_file())
     }

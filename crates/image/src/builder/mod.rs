@@ -115,7 +115,7 @@ impl Free {
         room.saturating_add(reserved).saturating_add(if extents { kept } else { 0 })
     }
 
-    /// The same, as a superblock says it.
+    /// The blocks, from the features of a superblock.
     pub(crate) fn blocks_of(self, raw: &RawSuperblock, geometry: &Geometry) -> u64 {
         let extents = raw.features().incompat.contains(Incompat::EXTENTS);
         self.blocks(raw.reserved_blocks_count(), extents, geometry)

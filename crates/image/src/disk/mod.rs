@@ -31,6 +31,7 @@ mod android;
 mod bmap;
 mod contents;
 mod qcow2;
+#[cfg(feature = "archives")]
 mod seekable;
 #[cfg(test)]
 mod tests;
@@ -59,15 +60,17 @@ pub enum Format {
     /// Android's sparse format, for `fastboot` and `simg2img`.
     AndroidSparse,
     /// zstd in frames of 1 MiB with a table of them, so that a reader finds any place.
+    #[cfg(feature = "archives")]
     Zstd,
 }
 
 /// The formats by the names that options and messages use, and the endings of file names.
-const FORMATS: [(Format, &str, &[&str]); 5] = [
+const FORMATS: &[(Format, &str, &[&str])] = &[
     (Format::Raw, "raw", &["raw", "img"]),
     (Format::Qcow2, "qcow2", &["qcow2"]),
     (Format::Vhd, "vhd", &["vhd"]),
     (Format::AndroidSparse, "simg", &["simg"]),
+    #[cfg(feature = "archives")]
     (Format::Zstd, "zstd", &["zst"]),
 ];
 
@@ -229,7 +232,10 @@ impl Making<'_> {
         let written = match format {
             Format::Qcow2 => qcow2::write(contents, &file, self.alive),
             Format::AndroidSparse => android::write(contents, &file, self.alive),
-            _ => seekable::write(contents, &file, self.alive),
+            #[cfg(feature = "archives")]
+            Format::Zstd => seekable::write(contents, &file, self.alive),
+            // The raw file is the image.
+            Format::Raw | Format::Vhd => return Ok(None),
         };
         written.map(|()| Some(output)).map_err(at("write", self.path))
     }

@@ -5,14 +5,13 @@
 //! modification, attributes, device, target, and which names belong to one file; not inode numbers, and no other times.
 
 use super::{Contents, ExportError, Item, Loss, Sink, join};
+use crate::source::whiteout::WHITEOUT;
 use crate::watch::{Meter, Watch};
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::{Metadata, Reader, Seek, Volume};
 use std::collections::{HashMap, HashSet};
 
-/// How whiteouts begin.
-const WHITEOUT: &[u8] = b".wh.";
 /// Bytes compared at once.
 const PIECE: u64 = 1 << 20;
 

@@ -111,7 +111,7 @@ pub(crate) fn unpacked(reading: &mut Reading, packed: Section, name: &str) -> Re
     }
 }
 
-/// Whether the file begins an archive, once it is unpacked.
+/// True if the file, unpacked, begins as an archive does.
 pub(crate) fn begins_archive(section: &Section) -> bool {
     let mut start = vec![0; 2 * PIECE];
     let mut packed = section.stream();
@@ -271,7 +271,7 @@ fn fill(stream: &mut dyn Read, buf: &mut [u8]) -> io::Result<usize> {
     done.map(|()| filled)
 }
 
-/// The same, and how far it came before an error.
+/// Fills `buf` as far as the stream goes: the bytes that came, also before an error.
 fn fill_counting(stream: &mut dyn Read, buf: &mut [u8]) -> (usize, io::Result<()>) {
     let mut filled = 0;
     while let Some(rest) = buf.get_mut(filled..).filter(|rest| !rest.is_empty()) {

@@ -81,7 +81,7 @@ impl FileContexts {
         Ok(contexts)
     }
 
-    /// How messages call the table.
+    /// The name of the table in messages.
     pub(super) fn name(&self) -> &str {
         &self.name
     }

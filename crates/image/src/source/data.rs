@@ -43,7 +43,7 @@ pub struct DataReader<'c> {
     host: HostFiles<'c>,
 }
 
-/// What became of a file of the host after it was listed.
+/// Changes to a file of the host after it was listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lost {
     Gone,
@@ -260,7 +260,7 @@ struct HostFiles<'c> {
     file: Option<(u32, File)>,
 }
 
-/// What it means that a file which was listed can't be opened by its name: nothing is there, or something else.
+/// True if an error of opening a listed file means that the file is gone, or another stands in its place.
 fn is_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),

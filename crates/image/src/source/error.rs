@@ -23,7 +23,7 @@ pub enum SourceError {
         /// The system's answer.
         error: io::Error,
     },
-    /// What is packed or a stream is kept in a file for a while, for which there is no room.
+    /// There is no room for the file that keeps an unpacked archive or a stream meanwhile.
     #[error("{}: no room for what is unpacked, or comes as a stream ({error}); TMPDIR names another directory", place.display())]
     Spool {
         /// The directory of that file.
@@ -124,7 +124,7 @@ pub enum SourceError {
         archive: String,
         /// The file.
         path: Vec<u8>,
-        /// What is wrong, and the remedy.
+        /// The fault, and the remedy.
         problem: &'static str,
     },
     /// A line of a table that goes with a source: of devices, of labels.
@@ -142,7 +142,7 @@ pub enum SourceError {
     Table {
         /// The table, as given.
         table: String,
-        /// What it lacks, and the remedy.
+        /// The lack, and the remedy.
         problem: String,
     },
     /// An option is wrong.
@@ -186,19 +186,19 @@ pub enum SourceWarning {
     Cut {
         /// The archive, as given.
         archive: String,
-        /// What is wrong, and where.
+        /// The fault, and its place.
         problem: String,
     },
     /// A file of the host lost data while it was copied.
     Lost {
         /// The file.
         path: PathBuf,
-        /// What became of it, and what stands for its data.
+        /// The change to the file, and the data that stand in its place.
         reason: &'static str,
     },
     /// Owners or groups that no mapping is about, where there are mappings.
     Unmapped {
-        /// How many files have them.
+        /// The number of files that have them.
         count: u64,
         /// The owner and group of the first.
         first: (u32, u32),
@@ -228,7 +228,7 @@ pub enum SourceWarning {
 }
 
 impl SourceWarning {
-    /// Whether the source lacks something that it should have.
+    /// True if the source lacks something that it should have.
     #[must_use]
     pub fn is_lack(&self) -> bool {
         matches!(self, Self::Cut { .. } | Self::Lost { .. })

@@ -190,7 +190,7 @@ pub(super) fn map(ranges: &[IdRange], id: u32) -> u32 {
     ranges.iter().find_map(|range| range.map(id)).unwrap_or(id)
 }
 
-/// Whether ranges were given, and none holds a number.
+/// True if ranges were given, and none holds the number.
 pub(super) fn is_outside(ranges: &[IdRange], id: u32) -> bool {
     !ranges.is_empty() && ranges.iter().all(|range| range.map(id).is_none())
 }

@@ -55,7 +55,7 @@ pub(super) fn name_in(start: &[u8]) -> Option<&'static str> {
     one_of(&VOLUMES, start).or_else(|| one_of(&ARCHIVES, start))
 }
 
-/// Whether an archive begins so of a kind that is not read.
+/// True if these bytes begin an archive of a kind that is not read.
 pub(super) fn is_other_archive(start: &[u8]) -> bool {
     one_of(&ARCHIVES, start).is_some()
 }

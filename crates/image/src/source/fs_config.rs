@@ -24,7 +24,7 @@ pub struct FsConfig {
     lines: HashMap<Vec<u8>, Line>,
 }
 
-/// What a line says of a file.
+/// A line of the table: what a file gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Line {
     ids: Ids,

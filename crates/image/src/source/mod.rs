@@ -16,7 +16,7 @@
 //! | `options`, `filter` | what is left out, whose the files become, which times are allowed |
 //! | `owners` | names of owners, from the source itself |
 //! | `foreign`, `capability` | what is no archive, by name; the root user of capabilities |
-//! | `overlayfs` | whiteouts and attributes of overlayfs in layers |
+//! | `overlayfs`, `whiteout` | whiteouts and attributes of overlayfs in layers; whiteouts by their names |
 //! | `open` | what a source is, by its content |
 //! | `devices`, `contexts`, `fs_config`, `lines` | tables beside a source: devices and owners, labels, Android's owners |
 //! | `reading` | what goes along: the place of spools, progress, oddities |
@@ -59,6 +59,7 @@ mod owners;
 mod reading;
 #[cfg(feature = "archives")]
 mod tar;
+pub(crate) mod whiteout;
 
 pub use catalogue::{Catalogue, CatalogueBuilder, NodeId, NodeKind};
 pub use contexts::FileContexts;

@@ -34,7 +34,7 @@ impl Source {
         SourceOptions::new().open(path)
     }
 
-    /// Whether a file is an archive by its beginning: a tar archive, plain or packed, or one of a kind that is not read.
+    /// True if a file begins as an archive does: a tar archive, plain or packed, or one of a kind that is not read.
     #[must_use]
     pub fn is_archive(file: &File) -> bool {
         let section = file.try_clone().and_then(Section::whole);

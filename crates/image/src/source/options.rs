@@ -240,7 +240,7 @@ impl SourceOptions {
         Ids { uid: map(&self.map_uid, ids.uid), gid: map(&self.map_gid, ids.gid) }
     }
 
-    /// Whether mappings were given that say nothing about an owner or group.
+    /// True if mappings were given, and none names the owner or group.
     pub(super) fn leaves(&self, ids: Ids) -> bool {
         is_outside(&self.map_uid, ids.uid) || is_outside(&self.map_gid, ids.gid)
     }

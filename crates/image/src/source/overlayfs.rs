@@ -1,4 +1,4 @@
-//! What overlayfs writes into its upper directories: whiteouts as devices 0:0, opaque directories and the rest as
+//! Signs that overlayfs writes into its upper directories: whiteouts as devices 0:0, opaque directories and the rest as
 //! attributes. In a layer these are words about lower layers, and no files.
 //!
 //! Owns their meaning (Linux, "Overlay Filesystem"). Excludes whiteouts in the form of AUFS and OCI (`tar`).
@@ -8,7 +8,7 @@ use crate::archive::{Device, Xattr};
 /// Attributes of mounts by root, and of those with `userxattr`.
 const PREFIXES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
 
-/// What an entry of a layer is beside a file.
+/// The meaning of an entry beside that of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sign {
     /// A file.
@@ -19,7 +19,7 @@ pub(super) enum Sign {
     Opaque,
 }
 
-/// What is looked at of an entry.
+/// The parts of an entry that decide on its sign.
 pub(super) struct Entry<'e> {
     /// The number of a character device.
     pub(super) device: Option<Device>,

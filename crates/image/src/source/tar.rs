@@ -7,35 +7,10 @@ use super::foreign;
 use super::input::Section;
 use super::overlayfs::{self, Sign};
 use super::reading::Reading;
+use super::whiteout::{WHITEOUT, Whiteout, whiteout};
 use crate::archive::{Entry, EntryKind, Names, Problem, Reader, TarError};
 use crate::text::Quoted;
 use std::sync::Arc;
-
-/// What begins the name of a whiteout.
-pub(super) const WHITEOUT: &[u8] = b".wh.";
-/// What begins the names of AUFS's own files, of which one has a meaning for others.
-const AUFS: &[u8] = b".wh..wh.";
-/// The name that says: nothing of lower layers shows in this directory.
-const OPAQUE: &[u8] = b".wh..wh..opq";
-
-/// What a whiteout hides of lower layers.
-pub(super) enum Whiteout<'n> {
-    /// All in its directory.
-    All,
-    /// One name in its directory.
-    Name(&'n [u8]),
-}
-
-/// What a name that begins with [`WHITEOUT`] hides: a whiteout of nothing, of `.` or of `..` hides nothing, nor do files
-/// of AUFS itself.
-pub(super) fn whiteout(name: &[u8]) -> Option<Whiteout<'_>> {
-    match name.strip_prefix(WHITEOUT) {
-        _ if name == OPAQUE => Some(Whiteout::All),
-        _ if name.starts_with(AUFS) => None,
-        None | Some(b"" | b"." | b"..") => None,
-        Some(hidden) => Some(Whiteout::Name(hidden)),
-    }
-}
 
 /// Reads an archive into `builder`. `name` is how messages call it.
 ///
@@ -50,7 +25,7 @@ pub(super) fn read(
     read_over(reading, builder, section, (name, Arc::default()))
 }
 
-/// The same where the tables of a tree below say numbers of owners, too.
+/// Reads an archive over a tree whose tables of users and groups give the numbers of owners, too.
 ///
 /// # Errors
 /// As [`read`].

@@ -52,7 +52,7 @@ pub(crate) struct FidelityOptions {
     dir: PathBuf,
 }
 
-/// What came of a workload: the kernel's and the port's.
+/// The outcomes of a workload: the kernel's and the port's.
 struct Comparison {
     kernel: Outcome,
     port: Outcome,

@@ -1,4 +1,4 @@
-//! What a kernel did, in a table: so the port is compared where no kernel can be asked.
+//! A kernel's outcomes in a table: the port is compared with it where no kernel can be asked.
 //!
 //! The table has a line for each workload (`# name seed files gib streams`), and below it one for each file: its path, and its
 //! pieces as `file block:block+blocks`.

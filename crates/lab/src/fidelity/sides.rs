@@ -25,7 +25,7 @@ pub(super) type Piece = [u64; 3];
 /// Where the files of a volume lie, by path.
 pub(super) type Files = BTreeMap<String, Vec<Piece>>;
 
-/// What came of the calls.
+/// The outcome of the calls.
 pub(super) struct Outcome {
     pub(super) counts: Counts,
     pub(super) files: Files,

@@ -13,10 +13,10 @@ use crate::numbers::Numbers;
 /// The file that takes what is not free.
 pub(super) const FILLER: &str = "filler";
 
-/// What a volume is like.
+/// The shape of a volume.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// How many times smaller than the size of the options.
+    /// The size of the options is divided by this.
     pub(super) part: u64,
     pub(super) block: u32,
     cluster: Option<u64>,

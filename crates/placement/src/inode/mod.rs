@@ -34,7 +34,7 @@ pub struct InodeRequest {
     /// A number that differs between names; where the search for a top-level directory's place
     /// begins.
     pub name_hash: u32,
-    /// The same by the hash of the kernel with the volume's own seed, for top-level entries.
+    /// Top-level entries placed by the kernel's hash with the volume's own seed.
     pub seeded_hash: u32,
     /// Loading in order: the next inode in rising order, whatever the locality.
     pub sequential: bool,

@@ -44,13 +44,13 @@ pub trait BlockPolicy: Send + Sync {
     /// up are free now.
     fn changed(&self, _view: &View<'_>, _run: ClusterRun, _used: bool) {}
 
-    /// Whether requests are to say what the file system knows of their file ([`Request::file`]), and [`Event::Closed`]
+    /// True if requests are to say what the file system knows of their file ([`Request::file`]), and [`Event::Closed`]
     /// is to come when the last program closes a file and not before.
     fn wants_file(&self) -> bool {
         false
     }
 
-    /// Whether the kernel that is followed writes files back by folios of many blocks, and asks for the rest of one alone
+    /// True if the kernel that is followed writes files back by folios of many blocks, and asks for the rest of one alone
     /// where a run ended inside of it.
     fn writes_folios(&self) -> bool {
         false

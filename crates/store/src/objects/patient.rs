@@ -258,8 +258,8 @@ impl Patient {
     }
 }
 
-/// What was handed over of a list, which may break off and be asked for again. Stores list by the order of keys, so that the
-/// last one says where to go on; nothing is kept of all others, of which there can be any number.
+/// The part of a list that was handed over: a list may break off and be asked for again. Stores list in the order of
+/// keys. So the last key says where to go on, and no other is kept: there can be any number.
 #[derive(Default)]
 struct Handed {
     count: u64,
@@ -279,7 +279,7 @@ impl Handed {
         Ok(())
     }
 
-    /// Whether a key was not handed over by an earlier try.
+    /// True if no earlier try handed this key over.
     fn is_new(&mut self, key: &str, prefix: &str) -> Result<bool> {
         let is_behind = key > self.last.as_str();
         if !is_behind && self.is_again {

@@ -52,7 +52,7 @@ impl DiskArgs {
             false => Place::File(file.into()),
         });
         let disk = Disk { format, bmap: self.bmap.clone(), verity };
-        if disk.bmap.is_some() && !matches!(format, Format::Raw | Format::Zstd) {
+        if disk.bmap.is_some() && matches!(format, Format::Qcow2 | Format::Vhd | Format::AndroidSparse) {
             let name = format.name();
             let what = "--bmap describes the bytes of raw images (also packed with zstd)";
             return Err(Failure::Usage(format!("{what}, and this one is {name}")));

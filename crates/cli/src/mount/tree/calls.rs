@@ -98,7 +98,7 @@ pub(super) fn of(caller: Caller, file: (u64, u64)) -> Call {
     }
 }
 
-/// The same, as this process sees it. Of calls on other files nothing is said.
+/// The call of a thread, as this process sees it. Calls on other files are not told.
 pub(in crate::mount) fn seen(thread: u32, (device, inode): (u64, u64)) -> Call {
     let found = || {
         let (number, arguments) = parse(&waiting(&format!("/proc/{thread}/syscall"))?)?;
@@ -209,7 +209,7 @@ impl Waiting {
         self.writes(target, offset, len.min(there))
     }
 
-    /// What `/proc` has of an open file.
+    /// A line of `/proc/PID/fdinfo` of an open file.
     fn of_file(&self, what: &str, file: u64) -> String {
         // The kernel takes the lower half for the number.
         format!("/proc/{}/{what}/{}", self.thread, file & u64::from(u32::MAX))
@@ -231,7 +231,7 @@ impl Waiting {
         self.facts(file).is_some_and(|facts| facts.device == self.device)
     }
 
-    /// Whether it is the file that is asked for.
+    /// True if this open file is the one that is asked for.
     fn is_meant(&self, file: u64) -> bool {
         self.facts(file).is_some_and(|facts| (facts.device, facts.inode) == (self.device, self.inode))
     }

@@ -195,7 +195,7 @@ impl Catalogue {
         place.and_then(|place| self.xattrs.get(place as usize)).map(AsRef::as_ref).unwrap_or_default()
     }
 
-    /// How many files have an owner or group that the mappings say nothing about, and the owner of the first.
+    /// The number of files whose owner or group no mapping names, and the owner of the first.
     pub(super) fn unmapped(&self) -> Option<(u64, Ids)> {
         let named = |node: &&Node| node.unmapped && node.links > 0;
         let mut all = self.nodes.iter().filter(named);
@@ -203,7 +203,7 @@ impl Catalogue {
         Some((1 + all.count() as u64, first))
     }
 
-    /// Whether an entry of the source described the root.
+    /// True if an entry of the source described the root.
     pub(super) fn has_own_root(&self) -> bool {
         !self.node(self.root()).implied
     }

@@ -7,11 +7,11 @@ use crate::archive::Xattr;
 use crate::source::catalogue::NodeId;
 use crate::source::error::SourceError;
 use crate::source::overlayfs::{self, Sign};
-use crate::source::tar::{self, Whiteout};
+use crate::source::whiteout::{WHITEOUT, Whiteout, whiteout};
 use rustix::fs::{FileType, Stat};
 
 impl Tree<'_> {
-    /// What an entry of a layer is to overlayfs.
+    /// The meaning of an entry of a layer to overlayfs.
     pub(super) fn sign(&self, path: &[u8], stat: &Stat, xattrs: &[Xattr]) -> Result<Sign, SourceError> {
         if !self.is_layer {
             return Ok(Sign::None);
@@ -48,11 +48,11 @@ impl Tree<'_> {
                 self.builder.remove_at(job.node, &found.name);
                 continue;
             }
-            if !found.name.starts_with(tar::WHITEOUT) {
+            if !found.name.starts_with(WHITEOUT) {
                 others.push(found);
                 continue;
             }
-            match tar::whiteout(&found.name) {
+            match whiteout(&found.name) {
                 Some(Whiteout::All) => {
                     self.builder.empty(job.node).map_err(|error| self.misplaced(error))?;
                 }

@@ -9,7 +9,7 @@ use super::tunables::Tunables;
 use crate::layout::Layout;
 use crate::request::{FileState, Kind, Mapped, Request};
 
-/// How a request is served.
+/// The way in which a request is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// From the pool of the CPU's locality group.
@@ -29,7 +29,7 @@ pub(super) struct Ask<'r> {
     is_exact: bool,
 }
 
-/// What is known of the file; where no file system says it, the file is taken to be dense.
+/// The state of the file; where no file system tells it, the file counts as dense.
 fn file_of(request: &Request, layout: &Layout) -> FileState {
     let ratio = u64::from(layout.blocks_per_cluster);
     let dense = || {
@@ -57,7 +57,7 @@ impl<'r> Ask<'r> {
         Ask { request, file, mode, is_exact }
     }
 
-    /// Whether anything that was set aside may serve it.
+    /// True if space that was set aside may serve it.
     pub(super) fn may_use_windows(&self) -> bool {
         self.request.kind == Kind::Data
     }

@@ -65,7 +65,7 @@ impl Mballoc {
         Mballoc { tunables, groups: Groups::default(), state: Mutex::default(), losers: AtomicU32::new(0) }
     }
 
-    /// Which stream a file belongs to: its number decides since 6.17 (`ext4_mb_regular_allocator`).
+    /// The stream of a file: the file's number decides since 6.17 (`ext4_mb_regular_allocator`).
     fn stream_key(&self, layout: &Layout, owner: u64) -> u32 {
         let count = match self.tunables.generation {
             Generation::From617 => self.tunables.streams(layout),
@@ -244,7 +244,7 @@ impl BlockPolicy for Mballoc {
         self.tunables.generation == Generation::From617
     }
 
-    /// Whoever reads ahead makes the buddy cache too (`ext4_mb_prefetch_fini`): the group enters its sets.
+    /// A read-ahead makes the buddy cache, too (`ext4_mb_prefetch_fini`): the group enters its sets.
     fn loaded(&self, view: &View<'_>, group: Group) {
         self.groups.known(view, group.0);
     }

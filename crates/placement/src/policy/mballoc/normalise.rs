@@ -6,14 +6,14 @@ use crate::layout::Layout;
 use crate::request::{FileState, Request};
 use ondisk::units::Cluster;
 
-/// What is looked for: a window of the file, and where on the volume it should begin.
+/// A window of the file, and the place on the volume where it should begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Goal {
     /// First file cluster of the window.
     pub(super) logical: u64,
     /// Clusters of the window. They may be fewer than those of the request.
     pub(super) len: u32,
-    /// What is looked for where no shortened length was found.
+    /// The length that is looked for where no shortened one was found.
     pub(super) full: u32,
     /// A place that is tried before any search.
     pub(super) exact: Option<Cluster>,

@@ -11,7 +11,7 @@ const POOL_KEEP: usize = 5;
 /// Sizes of pools that are told apart.
 const POOL_ORDERS: usize = 10;
 
-/// Which of the sizes a length is.
+/// The number of the pool for a length.
 fn order(len: u32) -> usize {
     len.checked_ilog2().map_or(0, |order| (order as usize).min(POOL_ORDERS - 1))
 }
@@ -120,7 +120,7 @@ impl Preallocations {
         dropped
     }
 
-    /// What was dropped because there were too many pools.
+    /// Takes the runs that were dropped because there were too many pools.
     pub(super) fn take_dropped(&mut self) -> Vec<ClusterRun> {
         std::mem::take(&mut self.dropped)
     }

@@ -134,7 +134,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether a criterion that ends without a run counts as a useless loop: all since 6.17, before only those that went
+    /// True if a criterion that ends without a run counts as a useless loop: all since 6.17, before only those that went
     /// through all groups in order.
     fn counts_exhausted(&self, criterion: Criterion) -> bool {
         self.tunables.generation == Generation::From617

@@ -195,7 +195,7 @@ fn a_pool_that_is_found_nowhere_is_forgotten() {
     }
 }
 
-/// Whatever the place of its directory is, the first large file begins where streams do.
+/// The first large file begins where streams do, in any directory.
 #[test]
 fn streams_begin_in_the_first_group() {
     let engine = engine(Tunables::new(Generation::From617));
@@ -222,7 +222,7 @@ fn reserved_space_is_not_raised() {
     assert_eq!([preallocated(false, 9), preallocated(false, 90)], [503, 38]);
 }
 
-/// What a file goes on from is tried for its window only; a small file's blocks come from its group.
+/// The place behind a file is tried for its window only; a small file's blocks come from its group.
 #[test]
 fn the_place_behind_a_file_is_tried_for_windows_only() {
     let engine = engine(Tunables { mb_group_prealloc: 32, ..Tunables::new(Generation::From617) });

@@ -173,7 +173,7 @@ impl Tunables {
         true
     }
 
-    /// Whether groups are found by their sets: on volumes of 16 groups and more, unless it is said (Linux 6.18,
+    /// True if groups are found by their sets: on volumes of 16 groups and more, unless it is said (Linux 6.18,
     /// `ext4_fill_super` with `MB_DEFAULT_LINEAR_SCAN_THRESHOLD`).
     pub(super) fn has_sets(&self, layout: &Layout) -> bool {
         const LEAST: u32 = 16;

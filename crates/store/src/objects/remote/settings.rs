@@ -48,7 +48,7 @@ pub(super) struct Profile {
     credentials: Option<PathBuf>,
 }
 
-/// What a file says, by names. Some of it is secret; all of it is wiped when it is dropped.
+/// The settings in a file, by name. Some are secret; all are wiped when dropped.
 type Entries = HashMap<String, Zeroizing<String>>;
 
 /// The entries of the section with that name.
