@@ -101,11 +101,25 @@ impl System {
             fsck::assert_clean(&image);
         }
         let mounted = Mounted::kernel(&image, &format!("loop,ro,offset={offset}")).unwrap();
-        // What plat adds to every volume.
-        let mut shown = Snapshot::of(mounted.path()).unwrap();
-        shown.entries.remove(&b"lost+found"[..]);
-        let mut expected = self.expected();
-        expected.entries.remove(&b"lost+found"[..]);
+        // Every volume of plat has it.
+        self.shows(&mounted, &[b"lost+found"], rules);
+    }
+
+    /// The tree in the image is the archive's, but for its root, of which the archive says nothing.
+    fn is_in_but_for_the_root(&self, name: &str) {
+        let image = self.path(name);
+        fsck::assert_clean(&image);
+        let mounted = Mounted::read_only(&image).unwrap();
+        self.shows(&mounted, &[b"", b".", b"lost+found"], Rules::default());
+    }
+
+    /// The kernel shows the archive's tree in a mount, but for these names.
+    fn shows(&self, mounted: &Mounted, but: &[&[u8]], rules: Rules) {
+        let (mut shown, mut expected) = (Snapshot::of(mounted.path()).unwrap(), self.expected());
+        for name in but {
+            shown.entries.remove(*name);
+            expected.entries.remove(*name);
+        }
         assert_same(&expected, &shown, &Rules { sockets: false, ..rules });
     }
 }
@@ -159,16 +173,7 @@ fn an_exported_container_is_its_image() {
     system.sh_as_nobody("cat exported.tar | $PLAT build -q - a.img");
     // The archive says nothing about the root.
     system.sh("chmod 755 tree; chown 0:0 tree; setfattr -h -x user.none tree 2>/dev/null || true");
-    let image = system.path("a.img");
-    fsck::assert_clean(&image);
-    let mounted = Mounted::read_only(&image).unwrap();
-    let mut shown = Snapshot::of(mounted.path()).unwrap();
-    let mut expected = system.expected();
-    for name in [&b""[..], b".", b"lost+found"] {
-        shown.entries.remove(name);
-        expected.entries.remove(name);
-    }
-    assert_same(&expected, &shown, &Rules { sockets: false, ..Rules::default() });
+    system.is_in_but_for_the_root("a.img");
 }
 
 /// `wsl --import` takes a packed archive into a virtual disk.
@@ -290,15 +295,7 @@ fn a_guest_s_root_is_filled_piece_by_piece() {
     // Nothing was said about the root itself.
     system.sh("chmod 755 tree; chown 0:0 tree");
     for image in ["a.img", "b.img"] {
-        fsck::assert_clean(&system.path(image));
-        let mounted = Mounted::read_only(&system.path(image)).unwrap();
-        let mut shown = Snapshot::of(mounted.path()).unwrap();
-        let mut expected = system.expected();
-        for name in [&b""[..], b".", b"lost+found"] {
-            shown.entries.remove(name);
-            expected.entries.remove(name);
-        }
-        assert_same(&expected, &shown, &Rules { sockets: false, ..Rules::default() });
+        system.is_in_but_for_the_root(image);
     }
     system.sh(&format!(
         "truncate -s {}M disk.img; printf 'label: dos\\nstart=6144\\n' | sfdisk -q disk.img; \

@@ -31,7 +31,7 @@ fn fresh(groups: u32, inodes: u32) -> InodeEngine {
     engine
 }
 
-fn file(parent: u32) -> InodeRequest {
+pub(super) fn file(parent: u32) -> InodeRequest {
     InodeRequest {
         parent,
         is_directory: false,

@@ -3,6 +3,7 @@
 use super::*;
 use crate::GroupContent;
 use crate::engine::Engine;
+use crate::inode::tests::file;
 use crate::inode::{InodeContent, InodeEngine, InodeRefusal, InodeRequest};
 use crate::policy::BlockPolicyKind;
 use ondisk::units::{Cluster, ClusterRun};
@@ -37,17 +38,6 @@ fn volume(layout: Layout, policy: Box<dyn DirectoryPolicy>) -> (Arc<Engine>, Ino
 
 fn new(groups: u32, inodes: u32, flex: u32, kind: DirectoryPolicyKind) -> (Arc<Engine>, InodeEngine) {
     volume(layout(groups, inodes, flex), kind.make())
-}
-
-fn file(parent: u32) -> InodeRequest {
-    InodeRequest {
-        parent,
-        is_directory: false,
-        top_level: false,
-        name_hash: 0,
-        seeded_hash: 0,
-        sequential: false,
-    }
 }
 
 fn directory(parent: u32) -> InodeRequest {
