@@ -11,7 +11,7 @@ use platfs_image::{BuildError, SourceError};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
-/// Numbers of Linux: ENOENT, EIO, EBADF, EACCES, EBUSY, EEXIST, EISDIR, EINVAL, ENOSPC, EROFS, ETIMEDOUT.
+/// Error numbers of Linux.
 mod number {
     pub(super) const NOENT: i32 = 2;
     pub(super) const IO: i32 = 5;
@@ -63,13 +63,13 @@ fn host_number(error: &io::Error) -> i32 {
     })
 }
 
-/// What a Python object raised, if that is behind a failure.
+/// The exception of a Python object, if one is behind a failure.
 fn raised(error: &io::Error) -> Option<PyErr> {
     let inner = error.get_ref()?.downcast_ref::<PyErr>()?;
     Some(Python::attach(|py| inner.clone_ref(py)))
 }
 
-/// An `OSError`; or what a Python object raised, as it is: it is its caller's.
+/// An `OSError`. If a Python object of the caller raised something, that exception itself, unchanged.
 fn os_error(number: i32, text: String, path: Option<String>, raised: Option<PyErr>) -> PyErr {
     raised.unwrap_or_else(|| match path {
         Some(path) => PyOSError::new_err((number, text, path)),

@@ -623,6 +623,9 @@ def test_a_path_of_an_image_is_none_of_the_host(image, tmp_path):
     with other, pytest.raises(OSError) as crossed:
         (image / "lost+found").rename(other / "lost+found")
     assert crossed.value.errno == errno.EXDEV
+    with pytest.raises(OSError) as linked:
+        (image / "new").hardlink_to(other / "lost+found")
+    assert linked.value.errno == errno.EXDEV
 
 
 def in_a_child(work):

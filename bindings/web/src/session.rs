@@ -112,11 +112,11 @@ impl Session {
             Ok(parts) if !parts.is_empty() => {
                 let parts = parts.iter().map(|part| {
                     // Of a disk that was cut off, what is there.
-                    let size = part.size_on(&*self.disk).unwrap_or(0);
+                    let size = part.size_on(&*self.disk).unwrap_or(part.size);
                     let window = Window::new(Arc::clone(&self.disk), part.start, size).ok();
                     let volume = window.is_some_and(|window| platfs::read_superblock(&window).is_ok());
                     json!({ "number": part.number, "start": part.start, "size": size,
-                            "shown": human(part.size), "name": part.name, "volume": volume })
+                            "shown": human(size), "name": part.name, "volume": volume })
                 });
                 about["parts"] = parts.collect();
             }

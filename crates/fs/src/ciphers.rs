@@ -1,7 +1,7 @@
 //! The ciphers of fscrypt, and how their keys follow from a master key.
 //!
 //! Source: the documentation of Linux ("Filesystem-level encryption (fscrypt)"). Keys are wiped when they are dropped, and so
-//! are what the ciphers make of them. Excludes which key a file takes.
+//! are the ciphers made of them; the state in which HKDF derives them is not. Excludes which key a file takes.
 
 use aes::Aes256;
 use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, InnerIvInit, KeyInit};

@@ -34,7 +34,7 @@ def encoded(path: AnyPath) -> bytes:
 
 
 class DirEntry:
-    """A name in a directory, as os.scandir gives it; but no os.PathLike, since it is none of the host."""
+    """A name in a directory, as os.scandir gives it. It is no os.PathLike: its path is inside of the image."""
 
     __slots__ = ("_image", "_above", "_raw", "_inode", "_letter", "_known")
 
@@ -97,7 +97,7 @@ class Image:
 
     Paths begin at the root of the image. Symbolic links never lead out of it. Without ``write`` nothing is ever written,
     not even to replay a journal. Failures are ``OSError`` with the errno that Linux would give. Several threads can use
-    an image at once. A process that is forked off can read an image that its parent has open to read, if it is a file; all
+    an image at once. A process that is forked off can read an image that its parent has open to read, if it is a file or a device; all
     others belong to the process that opened them, and calls in another one are ``OSError``.
     """
 

@@ -280,9 +280,7 @@ class Path:
 
     def rename(self, to: Union[str, "Path"]) -> "Path":
         """Gives it another path."""
-        if isinstance(to, Path) and to.image is not self.image:
-            raise OSError(errno.EXDEV, "the other path is of another image", str(self), None, str(to))
-        target = self.image.path(to)
+        target = self._beside(to)
         self.image.rename(self, target)
         return target
 
@@ -296,7 +294,13 @@ class Path:
 
     def hardlink_to(self, original: Union[str, "Path"]) -> None:
         """Makes it another name of a file."""
-        self.image.link(original, self)
+        self.image.link(self._beside(original), self)
+
+    def _beside(self, other: Union[str, "Path"]) -> "Path":
+        # A path of another image must not be taken for one of this.
+        if isinstance(other, Path) and other.image is not self.image:
+            raise OSError(errno.EXDEV, "the other path is of another image", str(self), None, str(other))
+        return self.image.path(other)
 
     def chmod(self, mode: int) -> None:
         """Changes permissions."""

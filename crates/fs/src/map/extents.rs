@@ -153,8 +153,8 @@ fn find(map: Map<'_>, at: FileBlock) -> Result<(Option<Extent>, u64)> {
     }
 }
 
-/// As far from the extent at or before a file block as in the file, or from the first of the leaf. Source: Linux 6.18,
-/// `ext4_ext_find_goal`.
+/// The place for a file block that continues the extent at or before it; where there is none, the first extent of the
+/// leaf counts. Source: Linux 6.18, `ext4_ext_find_goal`.
 fn likely(extents: &[Extent], position: usize, at: FileBlock) -> Option<Block> {
     let before = position.checked_sub(1).and_then(|before| extents.get(before));
     let extent = before.or_else(|| extents.first())?;
@@ -162,8 +162,7 @@ fn likely(extents: &[Extent], position: usize, at: FileBlock) -> Option<Block> {
     Some(Block(forth.saturating_sub(u64::from(extent.logical.0.saturating_sub(at.0)))))
 }
 
-/// The last mapped block before a file block and the first behind it; and the place that the leaf there makes likely
-/// for it, as far from the extent that is nearest as in the file.
+/// The last mapped block at or before a file block, the first one behind it, and the likely place for the block itself.
 pub(super) fn around(map: Map<'_>, at: FileBlock) -> Result<Around> {
     let path = descend(map, at)?;
     let leaf = path.last().and_then(|step| match &step.node.entries {

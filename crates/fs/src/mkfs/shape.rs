@@ -151,7 +151,7 @@ impl Shape {
         } else {
             self.wanted_inodes
         };
-        // As many as the least would be rounded down to eight where they do not fill a block of the table.
+        // Exactly the least number would be rounded down to eight where it does not fill a block of the table.
         wanted.max(LEAST_INODES + 1)
     }
 

@@ -112,7 +112,8 @@ impl<'v> Uses<'v> {
     }
 
     /// Ends `times` uses of an inode. What was set aside for a file to grow into is free again after the last; bytes
-    /// that wait take their places in it first. A sync of the file reports it if they can't. Says whether it was the last.
+    /// that wait take their places in it first, and a sync of the file reports it if they can't. A policy that follows a
+    /// kernel keeps what was set aside until the last bytes are written back. True if it was the last use.
     pub fn release(&self, number: InodeNumber, times: u64) -> bool {
         self.release_then(number, times, || {})
     }

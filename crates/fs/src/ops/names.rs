@@ -222,12 +222,13 @@ impl<'v> Tx<'v> {
         let file_type = new.kind.file_type();
         let directory = parent.number();
         let is_top = directory == InodeNumber::ROOT || parent.flags().contains(InodeFlags::TOPDIR);
+        let is_directory = file_type == FileType::Directory;
         let request = InodeRequest {
             parent: self.format.on_disk(directory).index(),
-            is_directory: file_type == FileType::Directory,
+            is_directory,
             top_level: is_top,
             name_hash: name_number(name),
-            seeded_hash: if is_top { seeded_number(self.format.hash_seed, name) } else { 0 },
+            seeded_hash: if is_top && is_directory { seeded_number(self.format.hash_seed, name) } else { 0 },
             sequential: self.session.is_loading(),
         };
         let number = self.space_mut()?.allocate_inode(&request, file_type)?;

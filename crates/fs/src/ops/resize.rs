@@ -132,8 +132,10 @@ impl Volume {
         let reshape = Reshape { keep_times: options.keep_times, ..Reshape::of(self, number) };
         reshape.may_reshape(Deed::Allocate(mode), options)?;
         reshape.alone(|| {
-            // ext4 gives up the windows of a file in which it makes a hole (`ext4_punch_hole`).
-            if self.space.wants_file() && mode != Allocate::Extend {
+            // ext4 gives up the windows of a file where it makes a hole or moves what is behind one (`ext4_punch_hole`,
+            // `ext4_collapse_range`, `ext4_insert_range`).
+            let moves = matches!(mode, Allocate::PunchHole | Allocate::CollapseRange | Allocate::InsertRange);
+            if self.space.wants_file() && moves {
                 self.space.truncated(number);
             }
             let part = |range: Range<u64>| reshape.allocate_alone(mode, range.into());

@@ -1,7 +1,9 @@
-//! A kernel's outcomes in a table: the port is compared with it where no kernel can be asked.
+//! A table of the places where a kernel put the files of some workloads. A test compares the port with it on machines
+//! without that kernel. Owns: the form of the table. Excludes the judgement.
 //!
-//! The table has a line for each workload (`# name seed files gib streams`), and below it one for each file: its path, and its
-//! pieces as `file block:block+blocks`.
+//! The table has a line for each workload (`# name seed files gib streams`), and below it one for each file: its path, and
+//! its pieces as `file block:block+blocks`. It must be recorded on a rotating device: the test takes
+//! `mb_max_linear_groups` as it is there, and the table does not name it.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

@@ -73,8 +73,8 @@ pub(super) fn by_kernel(
     Ok((Outcome { counts, files }, tunables))
 }
 
-/// Of a thread's number, what its files begin by where nothing is delayed (`ext4_inode_to_goal_block`); the port's first
-/// client is number 1.
+/// Places at which Linux begins files where nothing is delayed: the thread's number modulo this chooses one
+/// (`ext4_inode_to_goal_block`). The port's first client has number 1.
 const COLOURS: u64 = 16;
 
 /// Runs something in a thread that stays on one processor, for the kernel keeps a pool for each, and that has the

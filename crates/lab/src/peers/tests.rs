@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::results::Record;
-use crate::system::{Computer, Library};
-use crate::workload::in_real_time;
+use crate::system::{Computer, Library, System};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const QUICK: u64 = 320;
@@ -78,7 +77,15 @@ fn pieces_cost_a_cold_reader_time_on_a_disk() {
         let mut scale = Scale { quick: true, ..Scale::default() };
         scale.settings.insert("size".into(), (1 << 20).to_string());
         for phase in (Workload::named("append").unwrap().phases)(&scale).unwrap() {
-            in_real_time(&library, phase).unwrap();
+            // A call each in turn: with threads the machine would decide how far their blocks alternate.
+            let mut clients: std::collections::VecDeque<_> =
+                phase.clients.into_iter().map(|calls| (library.client(), calls)).collect();
+            while let Some((mut client, mut calls)) = clients.pop_front() {
+                if let Some(call) = calls.next() {
+                    client.perform(&call).unwrap();
+                    clients.push_back((client, calls));
+                }
+            }
         }
         library.close().unwrap();
         let again = cold::figures(&place.image()).unwrap();
@@ -86,8 +93,7 @@ fn pieces_cost_a_cold_reader_time_on_a_disk() {
         again[0].1
     };
     let (lease, single) = (time(BlockPolicyKind::Lease), time(BlockPolicyKind::Single));
-    // How far the writers' blocks alternate depends on how the threads take turns: 1.4 to 2 times on a busy machine.
-    assert!(lease * 1.2 < single, "{lease} {single}");
+    assert!(lease * 1.5 < single, "{lease} {single}");
 }
 
 #[test]

@@ -34,7 +34,8 @@ pub struct InodeRequest {
     /// A number that differs between names; where the search for a top-level directory's place
     /// begins.
     pub name_hash: u32,
-    /// Top-level entries placed by the kernel's hash with the volume's own seed.
+    /// The kernel's hash of the name with the volume's own seed. `orlov` begins its search for a top-level directory's
+    /// place there. 0 for all other inodes.
     pub seeded_hash: u32,
     /// Loading in order: the next inode in rising order, whatever the locality.
     pub sequential: bool,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use ondisk::inode::{FileType, TimeField};
 use platfs_forensics::removed::{self, Findings, Looked, Removed, Sureness};
-use platfs_host::Directory;
+use platfs_host::{Directory, Facts};
 use serde_json::{Map, Value};
 
 use super::json::Array;
@@ -52,6 +52,9 @@ impl Undelete {
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let (now, name) = reading::ground(&self.image, console)?;
+        if let Some(path) = &self.into {
+            self.refuse_itself(path)?;
+        }
         let mut silence = (Vec::new(), Vec::new());
         let mut quiet = Console::new(&mut silence.0, &mut silence.1);
         let (bare, _) = reading::bare_ground(&self.image, &mut quiet)?;
@@ -61,10 +64,11 @@ impl Undelete {
         for problem in &findings.problems {
             console.warn(format!("{name}: {problem}"));
         }
-        if let Some(path) = &self.into {
-            self.refuse_itself(path)?;
-        }
         let mut target = self.into.as_deref().map(|path| Target::new(path, &now)).transpose()?;
+        if let (Some(path), Some(target)) = (&self.into, &target) {
+            // The path may lead elsewhere by now.
+            self.refuse_place(path, target.facts())?;
+        }
         let mut array = Array::default();
         for one in findings.removed.iter().filter(|one| is_listed(one)) {
             let place = match &mut target {
@@ -99,6 +103,10 @@ impl Undelete {
     fn refuse_itself(&self, into: &Path) -> Result<(), Failure> {
         let above = into.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let place = Directory::open(into).or_else(|_| Directory::open(above)).and_then(|place| place.facts());
+        self.refuse_place(into, place)
+    }
+
+    fn refuse_place(&self, into: &Path, place: std::io::Result<Facts>) -> Result<(), Failure> {
         if place.is_ok_and(|facts| door::holds(&self.image, facts.id.device)) {
             return Err(Failure::about(
                 Shown(into.as_os_str().as_encoded_bytes()),

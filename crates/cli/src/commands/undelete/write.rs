@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ondisk::inode::{FileType, TimeField};
 use platfs_forensics::Ground;
 use platfs_forensics::removed::Removed;
-use platfs_host::{Directory, Kind, Output, Place, Privacy};
+use platfs_host::{Directory, Facts, Kind, Output, Place, Privacy};
 
 use crate::console::Failure;
 use crate::text::Shown;
@@ -39,6 +39,11 @@ fn about(path: &Path, error: impl std::fmt::Display) -> Failure {
 }
 
 impl<'g> Target<'g> {
+    /// Facts of the directory that files go to.
+    pub(super) fn facts(&self) -> io::Result<Facts> {
+        self.root.facts()
+    }
+
     /// Makes the directory, or takes an empty one.
     pub(super) fn new(shown: &Path, ground: &'g Ground) -> Result<Self, Failure> {
         let root = match Place::through(shown) {

@@ -308,7 +308,9 @@ impl<'a> Search<'a> {
             return Ok(());
         }
         let cheap = criterion < Criterion::GoalLenSlow;
-        let starts_flex = group.is_multiple_of(self.view.layout().groups_per_flex.max(1));
+        let flex = self.view.layout().groups_per_flex;
+        // Volumes without flex groups have no such start.
+        let starts_flex = flex > 1 && group.is_multiple_of(flex);
         self.counts.groups_considered += 1;
         // What is kept of a group decides whether its bitmap is needed at all.
         let known = self.groups.summary(group);
