@@ -4,7 +4,8 @@
 #
 #     scripts/count-calls.sh [SUITE...]     adds what these suites show to crates/cli/src/sandbox/counted.txt
 #
-# Each run of the command is traced from its beginning. What counts is what comes after its filter.
+# Each run of the command is traced from its beginning. What counts is what comes after its filter. Lines that no run shows any
+# more are taken out by hand: remove the file first to count from nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 counted=$PWD/crates/cli/src/sandbox/counted.txt

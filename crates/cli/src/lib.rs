@@ -51,7 +51,7 @@ pub const VERSION: &str = env!("PLATFS_VERSION");
 struct CommandLine {
     #[command(subcommand)]
     command: commands::Command,
-    /// What servers, and commands on an image, give up before they look at it: what the kernel has for that (auto), nothing
+    /// Cage of servers and of commands on an image, entered before they look at it: as much as the kernel has (auto), none
     /// (off), or no work without all of it (require).
     #[arg(long, global = true, value_name = "MODE", default_value = "auto", hide_default_value = true)]
     #[arg(help_heading = "Safety")]

@@ -115,7 +115,8 @@ fn directory_of(address: &Address) -> Option<PathBuf> {
     address.place().trim_start().strip_prefix("file://").map(PathBuf::from)
 }
 
-/// Makes the directory of a new store, which a cage keeps from being made. Where it can't be made, what needs it says so.
+/// Makes the directory of a new store. This comes before the cage, in which no directory can be made beside others. If it
+/// fails, opening the store says why.
 pub fn begin(name: &OsStr) {
     if let Some(directory) = address(name).ok().as_ref().and_then(directory_of) {
         let _ = platfs_host::Directory::open_or_make(&directory);

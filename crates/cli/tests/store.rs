@@ -392,4 +392,6 @@ fn what_is_no_store_is_said_and_left_alone() {
         }
     }
     assert!(!none.exists(), "a clean-up made a directory of a wrong address");
+    fail(&mut plat(&["push", text(&place.scratch.join("no.img")), &format!("file://{}#v", text(&none))]));
+    assert!(!none.exists(), "a push without an image began a store");
 }

@@ -108,12 +108,13 @@ impl Mount {
         }
         memory::room_to_serve()
             .map_err(|why| Failure::about(Shown(self.directory.as_os_str().as_bytes()), why))?;
+        let mode = options.sandbox.unwrap_or(sandbox);
         if !self.foreground && !self.background {
-            return self.launch(&directory, sandbox, options.sandbox.unwrap_or(sandbox));
+            return self.launch(&directory, sandbox, mode != Mode::Off);
         }
         let name = image::shown(&self.image).to_string();
         let log = Arc::new(self.open_log()?);
-        let begun = self.begin(&options, &directory, options.sandbox.unwrap_or(sandbox))?;
+        let begun = self.begin(&options, &directory, mode)?;
         let opened = opening::open(&self.image, &options)?;
         let complaints = Arc::clone(&log);
         marks::report_to(move |why| complaints.complain(why));
@@ -184,8 +185,9 @@ impl Mount {
         Ok(())
     }
 
-    /// Mounts in another process that stays.
-    fn launch(&self, directory: &Path, sandbox: Mode, mode: Mode) -> Result<(), Failure> {
+    /// Mounts in another process that stays. It gets the option `sandbox` as it was given, and a process outside of its
+    /// cage where one is wanted.
+    fn launch(&self, directory: &Path, sandbox: Mode, wants_cage: bool) -> Result<(), Failure> {
         let absolute =
             |path: &OsStr| -> io::Result<OsString> { Ok(std::path::absolute(path)?.into_os_string()) };
         let io = |error: io::Error| Failure::Failed(error.to_string());
@@ -214,9 +216,10 @@ impl Mount {
         }
         arguments.extend(["--".into(), self.absolute_image().map_err(io)?, directory.into()]);
         let of_store = stores::is_meant(&self.image);
-        let launched = match mode {
-            Mode::Off => daemon::launch(&arguments, of_store, Stdio::null(), &|| {}),
-            _ => outside::beside(|input, meanwhile| daemon::launch(&arguments, of_store, input, meanwhile)),
+        let launched = if wants_cage {
+            outside::beside(|input, meanwhile| daemon::launch(&arguments, of_store, input, meanwhile))
+        } else {
+            daemon::launch(&arguments, of_store, Stdio::null(), &|| {})
         };
         match launched.map_err(io)? {
             None => Ok(()),

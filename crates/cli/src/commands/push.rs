@@ -1,6 +1,7 @@
 //! `plat push`: an image into a store.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use clap::Args;
 use platfs::device::Device;
@@ -43,7 +44,10 @@ pub struct Push {
 impl Push {
     pub(super) fn cage(&self) -> Option<sandbox::Plan> {
         let plan = cage::reading(&[&self.image], &[], None)?;
-        stores::begin(&self.to);
+        // The store's directory is made before the cage closes. A push that has nothing to send begins no store.
+        if stores::is_meant(&self.image) || Path::new(&self.image).exists() {
+            stores::begin(&self.to);
+        }
         Some(cage::with_image(plan, &self.to, true))
     }
 

@@ -75,9 +75,9 @@ impl<'s> Gate<'s> {
         if is_over || is_read_only && needs.writes() {
             return Err(refused(Errno::ROFS.to_string()));
         }
-        let (acts, nothing) = (ticket.acts, Acts::NONE);
-        let some = needs.all != nothing || needs.some == nothing || acts.only(needs.some) != nothing;
-        if !acts.has_all(needs.all) || !some {
+        let needed = needs.all.and(needs.some);
+        let has_any = needed == Acts::NONE || ticket.acts.only(needed) != Acts::NONE;
+        if !ticket.acts.has_all(needs.all) || !has_any {
             return Err(refused("permission denied".into()));
         }
         must_be_uncovered(volume, (request, needs), &ticket, (place, directory)).map_err(refused)?;

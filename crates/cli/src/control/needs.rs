@@ -8,7 +8,7 @@ use crate::bulk::{Act, Acts};
 /// Acts that are asked for at a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Needs {
-    /// Without one of these nothing is done.
+    /// Nothing is done unless all of these are let through.
     pub all: Acts,
     /// Each is needed for files of some kind only.
     pub some: Acts,

@@ -134,7 +134,8 @@ fn each_of(table: impl Read, mut visit: impl FnMut(Mount) -> io::Result<()>) -> 
         if len == 0 {
             return Ok(());
         }
-        left = left.checked_sub(len).ok_or(io::ErrorKind::FileTooLarge)?;
+        let many = || io::Error::new(io::ErrorKind::FileTooLarge, "too many mounts");
+        left = left.checked_sub(len).ok_or_else(many)?;
         mounts::of(&line).try_for_each(&mut visit)?;
     }
 }

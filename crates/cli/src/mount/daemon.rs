@@ -3,7 +3,7 @@
 //! A process does not fork here: it runs itself a second time with `--background`, waits until that one
 //! has mounted, and leaves. Only the beginning of a new process is sure to have no threads and no locks.
 //!
-//! Owns: what the process in the background takes along from its caller. That is what it works with, and no more: of the
+//! Owns: what the process in the background takes along from its caller, and the one outside of its cage. That is what it works with, and no more: of the
 //! environment the variables that it needs, of the descriptors those that its arguments name. A script's lock or pipe is
 //! the script's, and what it keeps in its environment is nobody's business for as long as a mount lasts.
 
@@ -73,6 +73,8 @@ const OF_STORES: [&str; 12] = [
 const DESCRIPTORS: [&[u8]; 2] = [b"/dev/fd/", b"/proc/self/fd/"];
 /// The argument by which a process learns that it is the one in the background.
 pub const BACKGROUND: &str = "--background";
+/// The argument by which a process learns that it is the one outside of a server's cage.
+pub const OUTSIDE: &str = "--outside";
 
 /// What the process in the background writes once the mount stands.
 const READY: &[u8] = b"mounted\n";
@@ -113,10 +115,11 @@ fn is_kept(name: &OsStr, of_store: bool) -> bool {
     })
 }
 
-/// Closes what the caller of a process in the background had open, if this is one. Before anything else is opened.
+/// Closes what the caller had open, in a process in the background and in the one outside of its cage. Before anything else
+/// is opened.
 pub fn begin(arguments: &[OsString]) {
-    // That outside of its cage is started beside it, by the same caller.
-    let is_meant = |word: &OsString| word == BACKGROUND || word == "--outside";
+    // The process outside of a server's cage has the same caller, and closes what that had open as well.
+    let is_meant = |word: &OsString| word == BACKGROUND || word == OUTSIDE;
     if arguments.get(1..3).is_none_or(|first| first[0] != "mount" || !is_meant(&first[1])) {
         return;
     }

@@ -30,6 +30,7 @@ use rustix::net::Shutdown;
 use rustix::net::sockopt::Timeout;
 use serde::{Deserialize, Serialize};
 
+use super::daemon::OUTSIDE;
 use super::passing::{pair, receive, send};
 use super::questions::{self, Questions};
 use super::tree::callers::is_in_our_namespace;
@@ -38,9 +39,6 @@ use super::tuning;
 use crate::control;
 use crate::locks::locked;
 use crate::sandbox;
-
-/// The argument by which a process learns that it is the one outside.
-const OUTSIDE: &str = "--outside";
 
 /// Terms of the mount, as the command line says them.
 #[derive(Clone, Serialize, Deserialize)]
@@ -364,6 +362,15 @@ impl Terms {
 mod tests {
     use super::*;
 
+    /// Ends the channels when a test ends, also when it fails: its threads wait for that.
+    struct Ended<'o>(&'o Outside);
+
+    impl Drop for Ended<'_> {
+        fn drop(&mut self) {
+            self.0.end();
+        }
+    }
+
     #[test]
     fn one_about_rights_waits_for_no_unmount() {
         let [tree, programs, calls] = [pair().unwrap(), pair().unwrap(), pair().unwrap()];
@@ -371,6 +378,7 @@ mod tests {
         let child = Mutex::new(None);
         let outside = Outside { channels, calls: Questions::new(calls.0), child };
         thread::scope(|scope| {
+            let _ended = Ended(&outside);
             scope.spawn(|| answer(&programs.1));
             let waiting = scope.spawn(|| outside.unmount(Path::new("/"), false));
             let asked = receive::<Ask>(&tree.1).unwrap();
@@ -380,7 +388,6 @@ mod tests {
             // Its channel is gone, and it is said once more at once.
             drop(tree.1);
             assert!(waiting.join().unwrap().is_err() && outside.unmount(Path::new("/"), false).is_err());
-            outside.end();
         });
     }
 }

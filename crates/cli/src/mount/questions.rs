@@ -1,8 +1,8 @@
 //! Questions on the calls of callers, which a server in its cage asks the process outside of it.
 //!
-//! One can last as long as a stranger likes, who keeps his memory from being read. So each has a number and a thread that
-//! answers it, and hurts nobody but who waits for it. Owns: which answer belongs to which question, and how many there are
-//! at once, of one user and of all. Excludes how a call is looked at (`tree::calls`).
+//! A question can last as long as a stranger likes, by memory that can't be read. So each has a number and a thread that
+//! answers it. One that hangs holds up who waits for it, and takes one of the few places of its user. Owns: which answer
+//! belongs to which question, and how many there are at once, of one user and of all. Excludes how a call is looked at (`tree::calls`).
 
 use std::collections::HashMap;
 use std::io;
@@ -21,7 +21,7 @@ use super::tree::calls::{self, Call};
 use crate::locks::locked;
 
 /// Longest that an answer is waited for: what is known of a call is waited for half a minute.
-const PATIENCE: Duration = if cfg!(test) { Duration::from_secs(5) } else { Duration::from_secs(40) };
+const PATIENCE: Duration = Duration::from_secs(40);
 /// A question that is not answered by then may never be.
 const SLOW: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(2) };
 /// Most questions at once that are about callers of one user, and of all: few of the threads that serve can wait.
@@ -113,19 +113,23 @@ impl Desk {
 pub(super) struct Questions {
     socket: Arc<OwnedFd>,
     desk: Arc<Desk>,
-    /// Takes the answers. It is started by the first question, in the cage.
-    reader: OnceLock<io::Result<()>>,
+    /// A thread takes the answers. The first question starts it, in the cage.
+    is_read: Mutex<bool>,
 }
 
 impl Questions {
     pub(super) fn new(socket: OwnedFd) -> Self {
-        Questions { socket: Arc::new(socket), desk: Arc::default(), reader: OnceLock::new() }
+        Questions { socket: Arc::new(socket), desk: Arc::default(), is_read: Mutex::new(false) }
     }
 
     /// The call that a thread of a user waits in.
     pub(super) fn ask(&self, user: u32, thread: u32, inode: u64) -> Call {
-        if self.reader.get_or_init(|| self.read()).is_err() {
-            return Call::Hidden;
+        {
+            let mut is_read = locked(&self.is_read);
+            if !*is_read && self.read().is_err() {
+                return Call::Hidden;
+            }
+            *is_read = true;
         }
         let Some((number, answer)) = self.desk.take(user) else { return Call::Hidden };
         if send(&self.socket, &Question { number, thread, inode }, None).is_err() {
@@ -157,16 +161,20 @@ impl Questions {
 pub(super) fn answer(channel: OwnedFd, device: &Arc<OnceLock<u64>>) -> io::Result<()> {
     let (channel, busy) = (Arc::new(channel), Arc::new(AtomicUsize::new(0)));
     while let Some((Question { number, thread, inode }, _)) = receive(&channel)? {
-        let (to, busy) = (Arc::clone(&channel), Arc::clone(&busy));
+        let (to, place) = (Arc::clone(&channel), Arc::clone(&busy));
         let has_place = busy.fetch_add(1, Ordering::Relaxed) < OF_ALL;
         let device = device.get().copied().filter(|_| has_place);
         let look = move || {
             let call = device.map_or(Call::Hidden, |device| calls::seen(thread, (device, inode)));
-            busy.fetch_sub(1, Ordering::Relaxed);
+            place.fetch_sub(1, Ordering::Relaxed);
             // The server may have ended.
             let _ = send(&to, &Answer { number, call }, None);
         };
-        thread::Builder::new().spawn(look)?;
+        // Where there is no thread for this question, the next one may have one.
+        if thread::Builder::new().spawn(look).is_err() {
+            busy.fetch_sub(1, Ordering::Relaxed);
+            send(&channel, &Answer { number, call: Call::Hidden }, None)?;
+        }
     }
     Ok(())
 }
@@ -242,14 +250,32 @@ mod tests {
     }
 
     #[test]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     fn nothing_is_told_before_the_mount_stands() {
+        use std::io::Write;
+
         let (here, there) = pair().unwrap();
-        let device = Arc::default();
+        let device: Arc<OnceLock<u64>> = Arc::default();
         thread::scope(|scope| {
             scope.spawn(|| answer(there, &device));
             let questions = Questions::new(here);
-            let me = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
-            assert_eq!(questions.ask(0, me, 1), Call::Hidden);
+            let (mut read, mut write) = io::pipe().unwrap();
+            let facts = rustix::fs::fstat(&write).unwrap();
+            let (sender, receiver) = mpsc::channel();
+            scope.spawn(move || {
+                sender.send(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()).unwrap();
+                // Longer than a pipe holds: it waits.
+                write.write_all(&[1; 300_000]).unwrap();
+            });
+            let writer = receiver.recv().unwrap();
+            while calls::seen(writer, (facts.st_dev, facts.st_ino)) == Call::Hidden {
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(questions.ask(0, writer, facts.st_ino), Call::Hidden);
+            device.set(facts.st_dev).unwrap();
+            let told = questions.ask(0, writer, facts.st_ino);
+            assert!(matches!(told, Call::Writes { len: 300_000, .. }), "{told:?}");
+            io::copy(&mut read, &mut io::sink()).unwrap();
             questions.end();
         });
     }

@@ -76,12 +76,8 @@ mod known {
         SYS_fstatfs,
         SYS_futex,
         SYS_getdents64,
-        SYS_getegid,
-        SYS_geteuid,
-        SYS_getgid,
         SYS_getrandom,
         SYS_gettid,
-        SYS_getuid,
         SYS_ioctl,
         SYS_lseek,
         SYS_madvise,
@@ -104,8 +100,13 @@ mod known {
         SYS_write,
         #[cfg(target_arch = "x86_64")]
         SYS_open,
-        // Seen now and then: blocks of memory that grow, locks that wait, links in `/sys`, the limit of memory, and a bar on
-        // a terminal.
+        // Who this is: mkfs asks it for the files that it makes, servers ask it beside their peers.
+        SYS_getegid,
+        SYS_geteuid,
+        SYS_getgid,
+        SYS_getuid,
+        // Seen now and then, in suites that were not counted: blocks of memory that grow, locks that wait, links in `/sys`,
+        // the limit of memory, waiting for a descriptor, a bar on a terminal.
         SYS_mremap,
         SYS_ppoll,
         SYS_prlimit64,
@@ -121,7 +122,7 @@ mod known {
         SYS_getpgid,
         // The C library asks for the time by it where the kernel has no page for that.
         SYS_clock_gettime,
-        // A process that ends itself: memory that can't be had, a panic while another one is told.
+        // A process that aborts: no memory is left, or a panic happens in a panic.
         SYS_getpid,
         // Where a handler of a signal ends.
         SYS_rt_sigreturn,
@@ -144,7 +145,7 @@ mod known {
 
     const IMAGE: &[Call] = calls![
         SYS_ftruncate,
-        // The owner of a mark that keeps other hosts off, which is read past what the kernel has kept of it.
+        // The mark that keeps other hosts off (MMP) names this host, and is read again from the disk, past the kernel's pages.
         SYS_fadvise64,
         SYS_uname,
     ];
@@ -170,14 +171,12 @@ mod known {
         SYS_mknodat,
         SYS_symlinkat,
         SYS_utimensat,
-        // By names of open files in `/proc`: of devices, pipes and sockets. glibc changes modes so where links must not be
-        // followed.
-        SYS_fchmodat,
-        SYS_setxattr,
+        // Modes of devices, pipes and sockets are set by names of open files in `/proc`, and so are attributes.
         #[cfg(target_arch = "x86_64")]
         SYS_chmod,
-        #[cfg(target_arch = "x86_64")]
-        SYS_chown,
+        #[cfg(target_arch = "aarch64")]
+        SYS_fchmodat,
+        SYS_setxattr,
     ];
 
     const SOURCES: &[Call] = calls![
@@ -223,7 +222,7 @@ mod known {
         SYS_dup2,
         #[cfg(target_arch = "aarch64")]
         SYS_dup3,
-        // What a program of root's may, where the mount checks permissions; processors that share no cache.
+        // Capabilities of a caller of root's, where the mount checks permissions; binding threads to a processor.
         SYS_capget,
         SYS_sched_setaffinity,
     ];

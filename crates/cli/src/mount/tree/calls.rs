@@ -36,7 +36,7 @@ pub(in crate::mount) enum Call {
     Hidden,
 }
 
-/// What the arguments of a call mean.
+/// Kinds of calls, by what their arguments mean.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Reads,
@@ -107,7 +107,7 @@ pub(in crate::mount) fn seen(thread: u32, (device, inode): (u64, u64)) -> Call {
     found().unwrap_or(Call::Hidden)
 }
 
-/// What is said of the call of a thread, once it waits: it asked, but may not sleep yet.
+/// Line of `/proc/THREAD/syscall` once the thread waits: it asked, but may not sleep yet.
 fn waiting(name: &str) -> Option<String> {
     for tried in 0..TRIES {
         let text = fs::read_to_string(name).ok()?;
