@@ -9,16 +9,20 @@ pub struct Excuse {
     pub case: &'static str,
     /// What the line of either side has in it.
     pub line: &'static str,
+    /// What the line of the other side has in it.
+    pub other: &'static str,
     /// Why it is so.
     #[allow(dead_code, reason = "for people")]
     pub reason: &'static str,
 }
 
 impl Excuse {
-    /// Whether it explains these two lines.
+    /// Says if it explains these two lines.
     pub fn covers(&self, case: &str, left: Option<&String>, right: Option<&String>) -> bool {
+        let has = |line: Option<&String>, part: &str| line.is_some_and(|line| line.contains(part));
+        let other = |line: Option<&String>| self.other.is_empty() || has(line, self.other);
         case.starts_with(self.case)
-            && [left, right].into_iter().flatten().any(|line| line.contains(self.line))
+            && [(left, right), (right, left)].into_iter().any(|(one, two)| has(one, self.line) && other(two))
     }
 }
 
@@ -36,7 +40,12 @@ const NO_CALLER: &str = "the kernel does not report that the caller may not keep
                          without the right of the group to run, which lends nothing";
 
 const fn excuse(case: &'static str, line: &'static str, reason: &'static str) -> Excuse {
-    Excuse { case, line, reason }
+    Excuse { case, line, other: "", reason }
+}
+
+/// Of sequences of rights: one side ends with the one error, the other with the other.
+const fn errors(line: &'static str, other: &'static str, reason: &'static str) -> Excuse {
+    Excuse { case: "rights-", line, other, reason }
 }
 
 /// Those of all mounts.
@@ -95,6 +104,19 @@ const SAME_AS_A_WRITE: &str = "a change of owner that names nobody is sent as th
 
 /// Those of random sequences of rights.
 pub const RIGHTS_EXCUSES: &[Excuse] = &[excuse("rights-", " None None -> ", SAME_AS_A_WRITE)];
+
+const TYPE_FIRST: &str = "the kernel looks at the types of names before it asks";
+const SOURCE_FIRST: &str =
+    "the kernel looks for the source of a rename before it asks for rights on the target's directory";
+
+/// More of random sequences of rights, where the mount checks permissions itself.
+pub const OWN_RIGHTS_EXCUSES: &[Excuse] = &[
+    errors("-> EISDIR", "-> EACCES", TYPE_FIRST),
+    errors("-> EISDIR", "-> EPERM", TYPE_FIRST),
+    errors("-> ENOTDIR", "-> EACCES", TYPE_FIRST),
+    errors("-> ENOTDIR", "-> EPERM", TYPE_FIRST),
+    errors("-> ENOENT", "-> EACCES", SOURCE_FIRST),
+];
 
 const CACHED_NAMES: &str =
     "the kernel passes names that it had in its cache before their directory was closed to others";

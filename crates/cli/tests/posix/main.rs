@@ -25,7 +25,9 @@ mod support;
 mod times;
 mod transcript;
 
-use excuses::{CACHE_EXCUSES, EXCUSES, Excuse, NO_ATTRIBUTES_EXCUSES, OWN_EXCUSES, RIGHTS_EXCUSES};
+use excuses::{
+    CACHE_EXCUSES, EXCUSES, Excuse, NO_ATTRIBUTES_EXCUSES, OWN_EXCUSES, OWN_RIGHTS_EXCUSES, RIGHTS_EXCUSES,
+};
 use sides::{As, compare, run_sequences, run_side};
 use std::fs::{self, File};
 use std::io::Write;
@@ -93,9 +95,10 @@ fn worker() {
         }
     };
     if let Some((first, count)) = sequences() {
-        let with_namespaces = std::env::var_os(FILE_USERS).is_none();
+        let for_others = std::env::var_os(FILE_USERS).is_some();
+        let callers = if for_others { rights::Callers::ForOthers } else { rights::Callers::Users };
         for number in first..first + count {
-            run(&format!("rights-{number}"), &|t| rights::run(t, number, with_namespaces));
+            run(&format!("rights-{number}"), &|t| rights::run(t, number, callers));
         }
     } else {
         for case in all().filter(|case| case.name.contains(&only)) {
@@ -260,7 +263,8 @@ fn rights_agree(test: &str, (first, count): (u64, u64), who: Who, callers: As) {
         let ours = scope.spawn(|| run(who, &images[1]));
         [theirs, ours].map(|side| side.join().unwrap())
     });
-    compare("rights", &theirs, &ours, RIGHTS_EXCUSES);
+    let own: &[Excuse] = if callers == As::FileUsers { OWN_RIGHTS_EXCUSES } else { &[] };
+    compare("rights", &theirs, &ours, &[RIGHTS_EXCUSES, own].concat());
     testkit::fsck::assert_clean(&images[1]);
 }
 
@@ -269,11 +273,18 @@ fn rights_of_random_sequences() {
     rights_agree("rights_of_random_sequences", (1, 25), Who::PlatByDefault(DEFAULTS[0]), As::Users);
 }
 
+/// As a server of NFS that acts for its users, in a mount that checks permissions itself.
+#[test]
+fn rights_of_random_sequences_by_own_checks() {
+    rights_agree("rights_of_random_sequences_by_own_checks", (1, 25), Who::PlatAlone, As::FileUsers);
+}
+
 /// Two thousand sequences: `cargo test -p platfs-cli --test posix rights_for_long -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes minutes"]
 fn rights_for_long() {
     rights_agree("rights_for_long", (1000, 2000), Who::PlatByDefault(DEFAULTS[0]), As::Users);
+    rights_agree("rights_for_long", (1000, 2000), Who::PlatAlone, As::FileUsers);
 }
 
 /// `cargo test -p platfs-cli --test posix every_mode -- --ignored --nocapture`.
