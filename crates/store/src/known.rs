@@ -16,7 +16,6 @@ use crate::objects::{REPLACED_MAX, Version};
 use crate::store::Store;
 
 const VOLUMES: &str = "gc/volumes";
-const VOLUMES_MAX: u64 = REPLACED_MAX;
 /// What stands behind a volume that was removed.
 const REMOVED: &str = " removed";
 /// How often others may come between.
@@ -33,7 +32,7 @@ pub(crate) struct Known {
 
 /// What the last clean-up wrote down, and the version of that.
 pub(crate) fn known(store: &Store) -> Result<(Known, Option<Version>)> {
-    let object = match store.objects().get(VOLUMES, VOLUMES_MAX) {
+    let object = match store.objects().get(VOLUMES, REPLACED_MAX) {
         Err(Error::Missing(_)) => return Ok((Known::default(), None)),
         object => object?,
     };

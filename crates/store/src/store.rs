@@ -3,6 +3,7 @@
 //! Owns: verification, the cache of this process, and that of two threads that want the same object one asks for
 //! it. Excludes what objects are called, and what a volume does with them.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -222,23 +223,35 @@ impl Store {
     /// # Errors
     /// [`Error::Damaged`] where the store has other bytes, twice; the store's.
     pub fn contents(&self, kind: Kind, name: &Hash, most: usize) -> Result<Arc<Vec<u8>>> {
-        if kind == Kind::Map && most > USUAL {
-            match self.contents_within(kind, name, USUAL) {
-                Err(Error::Damaged { .. }) => {}
-                done => return done,
-            }
-            let _one = lock(&self.long);
-            return self.contents_within(kind, name, most);
-        }
-        self.contents_within(kind, name, most)
-    }
-
-    fn contents_within(&self, kind: Kind, name: &Hash, most: usize) -> Result<Arc<Vec<u8>>> {
+        let usual = if kind == Kind::Map { most.min(USUAL) } else { most };
         let key = key_of(kind, name);
-        let fetch = || Ok(self.objects.get(&key, packed::bound(most))?.bytes);
-        self.once(name, &entry_of(kind, name), packed::bound(most), &key, fetch, |stored| {
-            packed::unpack(stored, name, most)
-        })
+        // Held from where it shows that they are long until they are here. Who has this waits for no other name.
+        let held = RefCell::new(None);
+        let is_long = || {
+            held.borrow_mut().get_or_insert_with(|| lock(&self.long));
+        };
+        let fetch = || match self.objects.get(&key, packed::bound(usual)) {
+            Err(Error::Damaged { .. }) if usual < most => {
+                is_long();
+                Ok(self.objects.get(&key, packed::bound(most))?.bytes)
+            }
+            got => Ok(got?.bytes),
+        };
+        self.once(
+            name,
+            &entry_of(kind, name),
+            packed::bound(most),
+            &key,
+            fetch,
+            |stored| match packed::unpack(stored, name, usual) {
+                Err(_) if usual < most => {
+                    is_long();
+                    // Who waits for other processes next must not keep the threads of this one waiting.
+                    packed::unpack(stored, name, most).inspect_err(|_| drop(held.take()))
+                }
+                done => done,
+            },
+        )
     }
 
     /// A chunk by its name.
@@ -472,7 +485,24 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::format::map::MAP_MAX;
     use crate::objects::{Fault, Memory};
+
+    #[test]
+    fn a_long_map_that_is_packed_well_is_fetched_once_and_stays_in_the_cache() {
+        let (objects, place) = (Arc::new(Memory::new()), tempfile::tempdir().unwrap());
+        let store = || {
+            let cache = Cache::new(place.path().to_owned(), 1 << 30);
+            Store::new(Arc::clone(&objects) as _, Patience::default(), Some(cache))
+        };
+        let (first, bytes) = (store(), vec![7; 3 << 20]);
+        let name = first.put_contents(Kind::Map, &bytes).unwrap();
+        assert_eq!(*first.contents(Kind::Map, &name, MAP_MAX).unwrap(), bytes);
+        assert_eq!(first.counts().reads, 1);
+        let second = store();
+        assert_eq!(*second.contents(Kind::Map, &name, MAP_MAX).unwrap(), bytes);
+        assert_eq!(second.counts().reads, 0);
+    }
 
     #[test]
     fn readers_of_one_object_share_the_failure_to_fetch_it() {

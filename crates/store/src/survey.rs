@@ -1,8 +1,8 @@
 //! What a store holds: its volumes, what they refer to, and whether all of that is there and right.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::format::log;
@@ -23,7 +23,8 @@ pub(crate) const REQUESTS: usize = 16;
 const LEAVES: usize = 8;
 /// Most bytes that the manifests of all volumes take in memory.
 const MANIFESTS: usize = 256 << 20;
-/// Most objects that volumes may refer to together, some hundreds of bytes of memory each: chunks of 8 TiB.
+/// Most objects that volumes may refer to together, some hundreds of bytes of memory each: chunks of 8 TiB. What several
+/// volumes share counts once.
 const MARKED: usize = 1 << 24;
 /// How often a volume may be written while it is looked at.
 const TRIES: usize = 16;
@@ -70,45 +71,91 @@ pub fn volumes(store: &Store, removed: bool) -> Result<Vec<Manifest>> {
 pub(crate) struct Marked {
     /// Keys.
     pub(crate) keys: BTreeSet<String>,
-    /// What holds data, by its key.
-    pub(crate) targets: BTreeMap<String, (Target, u64)>,
+    /// What holds data, by its key, each with a volume that has it.
+    pub(crate) targets: BTreeMap<String, (Target, Arc<Owner>)>,
     /// Epochs whose objects count from a number on, of volumes that are open.
     pub(crate) growing: BTreeMap<(VolumeId, u64), u64>,
 }
 
-/// Objects that all threads together have noted, whatever they share of them: that is what takes memory.
-pub(crate) struct Room {
-    taken: AtomicUsize,
-    most: usize,
+/// A volume that has an object.
+pub(crate) struct Owner {
+    name: String,
+    /// Bytes.
+    size: u64,
 }
 
-impl Default for Room {
-    fn default() -> Self {
-        Room { taken: AtomicUsize::new(0), most: MARKED }
-    }
+/// What all threads have noted together: that takes memory.
+struct Room {
+    /// What volumes refer to that were looked at. It counts once, whoever shares it.
+    all: Mutex<Marked>,
+    /// Objects of `all`, and those of each volume that is looked at, which are not in `all` yet.
+    taken: AtomicUsize,
+    most: usize,
+    /// They were more than `most`.
+    is_full: AtomicBool,
 }
 
 impl Room {
-    fn take(&self, volume: &str) -> Result<()> {
-        let most = self.most;
-        match self.taken.fetch_add(1, Ordering::Relaxed) < most {
-            true => Ok(()),
-            false => Err(Error::Invalid(format!("{volume}: the volumes refer to more than {most} objects"))),
-        }
+    fn new(most: usize) -> Self {
+        Room { all: Mutex::default(), taken: AtomicUsize::new(0), most, is_full: AtomicBool::new(false) }
     }
-}
 
-impl Marked {
-    /// Notes a target.
-    fn target(&mut self, (target, size): (Target, u64), (room, volume): (&Room, &str)) -> Result<()> {
+    fn all(&self) -> MutexGuard<'_, Marked> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what a volume refers to, unless others that were looked at do so too.
+    fn note(&self, own: &mut Marked, target: Target, owner: &Arc<Owner>) -> Result<()> {
         let key = key_of_target(&target);
-        if self.targets.insert(key.clone(), (target, size)).is_none() {
-            room.take(volume)?;
+        if own.targets.contains_key(&key) || self.all().targets.contains_key(&key) {
+            return Ok(());
         }
-        self.keys.insert(key);
+        if self.taken.fetch_add(1, Ordering::Relaxed) >= self.most {
+            self.is_full.store(true, Ordering::Relaxed);
+            let (volume, most) = (&owner.name, self.most);
+            return Err(Error::Invalid(format!("{volume}: the volumes refer to more than {most} objects")));
+        }
+        own.keys.insert(key.clone());
+        own.targets.insert(key, (target, Arc::clone(owner)));
         Ok(())
     }
 
+    /// Keeps what a volume refers to, and gives back what others that were looked at meanwhile share of it.
+    fn keep(&self, own: Marked) {
+        let mut all = self.all();
+        let (noted, before) = (own.targets.len(), all.targets.len());
+        all.add(own);
+        let new = all.targets.len() - before;
+        self.taken.fetch_sub(noted - new, Ordering::Relaxed);
+    }
+
+    /// Gives all of it back.
+    fn forget(&self, own: Marked) {
+        self.taken.fetch_sub(own.targets.len(), Ordering::Relaxed);
+    }
+}
+
+/// Looks at each volume; what they refer to, and what `look` gathered beside that.
+fn looked_at<G: Default + Send>(
+    (store, most): (&Store, usize),
+    manifests: &[Manifest],
+    look: impl Fn(&Manifest, &Room, &mut G) -> Result<()> + Sync,
+) -> Result<(Marked, Vec<G>)> {
+    let by = |threads: usize| {
+        let room = Room::new(most);
+        let done = together(manifests, threads, |manifest, gathered| look(manifest, &room, gathered));
+        (done, room)
+    };
+    let (mut done, mut room) = by(store.at_once(REQUESTS));
+    // Volumes that are looked at side by side note what they share once for each. One by one they don't.
+    if done.is_err() && room.is_full.load(Ordering::Relaxed) {
+        drop(room);
+        (done, room) = by(1);
+    }
+    Ok((room.all.into_inner().unwrap_or_else(PoisonError::into_inner), done?))
+}
+
+impl Marked {
     pub(crate) fn add(&mut self, other: Marked) {
         self.keys.extend(other.keys);
         self.targets.extend(other.targets);
@@ -121,35 +168,35 @@ impl Marked {
 
 /// What volumes refer to.
 pub(crate) fn marked(store: &Arc<Store>, manifests: &[Manifest]) -> Result<Marked> {
-    let room = Room::default();
-    let mark = |manifest: &Manifest, own: &mut Marked| match mark(store, manifest, (own, &room)) {
-        // A claim comes before it is known that all is there.
-        Err(Error::Damaged { .. } | Error::Missing(_)) if manifest.is_pending() => Ok(()),
-        done => done,
+    let look = |manifest: &Manifest, room: &Room, (): &mut ()| {
+        let mut own = Marked::default();
+        let done = mark(store, manifest, (&mut own, room));
+        room.keep(own);
+        match done {
+            // A claim comes before it is known that all is there.
+            Err(Error::Damaged { .. } | Error::Missing(_)) if manifest.is_pending() => Ok(()),
+            done => done,
+        }
     };
-    let mut all = Marked::default();
-    together(manifests, store.at_once(REQUESTS), mark)?.into_iter().for_each(|own| all.add(own));
-    Ok(all)
+    looked_at((store, MARKED), manifests, look).map(|(all, _)| all)
 }
 
 /// What volumes refer to, for one that removes nothing: each as it is when that is read.
 pub(crate) fn marked_now(store: &Arc<Store>, manifests: &[Manifest]) -> Result<Marked> {
-    let room = Room::default();
-    let mark = |manifest: &Manifest, own: &mut Marked| mark_now(store, manifest, (own, &room));
-    let mut all = Marked::default();
-    together(manifests, store.at_once(REQUESTS), mark)?.into_iter().for_each(|own| all.add(own));
-    Ok(all)
+    let look = |manifest: &Manifest, room: &Room, (): &mut ()| mark_now(store, manifest, room);
+    looked_at((store, MARKED), manifests, look).map(|(all, _)| all)
 }
 
 /// Adds what a volume refers to. One that was written or removed meanwhile is looked at again: what it was before may be
 /// gone by now.
-fn mark_now(store: &Arc<Store>, manifest: &Manifest, (all, room): (&mut Marked, &Room)) -> Result<()> {
+fn mark_now(store: &Arc<Store>, manifest: &Manifest, room: &Room) -> Result<()> {
     let mut manifest = manifest.clone();
     for _ in 0..TRIES {
         let mut own = Marked::default();
         let done = mark(store, &manifest, (&mut own, room));
-        if done.is_ok() {
-            all.add(own);
+        match done {
+            Ok(()) => room.keep(own),
+            Err(_) => room.forget(own),
         }
         if !matches!(done, Err(Error::Damaged { .. } | Error::Missing(_))) {
             return done;
@@ -177,16 +224,15 @@ fn mark(store: &Arc<Store>, manifest: &Manifest, (marked, room): (&mut Marked, &
     for segment in manifest.segments.iter().filter(|segment| segment.end == u64::MAX) {
         marked.growing.insert((segment.volume, segment.epoch), segment.first);
     }
-    for target in &view.targets {
-        marked.target((*target, manifest.size), (room, &manifest.name))?;
-    }
-    mark_map(store, &view.base, manifest, (marked, room))
+    let owner = Arc::new(Owner { name: manifest.name.clone(), size: manifest.size });
+    view.targets.iter().try_for_each(|target| room.note(marked, *target, &owner))?;
+    mark_map(store, (&view.base, manifest), &owner, (marked, room))
 }
 
 fn mark_map(
     store: &Arc<Store>,
-    base: &Base,
-    manifest: &Manifest,
+    (base, manifest): (&Base, &Manifest),
+    owner: &Arc<Owner>,
     (marked, room): (&mut Marked, &Room),
 ) -> Result<()> {
     if manifest.map == [0; 32] {
@@ -204,9 +250,8 @@ fn mark_map(
             together(some, store.at_once(LEAVES), fetch)?;
         }
         marked.keys.insert(key_of(Kind::Map, name));
-        for target in &base.leaf(*number)?.objects {
-            marked.target((*target, manifest.size), (room, &manifest.name))?;
-        }
+        let leaf = base.leaf(*number)?;
+        leaf.objects.iter().try_for_each(|target| room.note(marked, *target, owner))?;
     }
     Ok(())
 }
@@ -285,9 +330,6 @@ pub struct Finding {
     pub problem: String,
 }
 
-/// A volume's objects that hold data, each with the most bytes of a volume that has it.
-type Held = BTreeMap<String, (Target, u64, String)>;
-
 /// Reads everything that volumes refer to from the store itself, and verifies it; objects that were read.
 ///
 /// # Errors
@@ -296,28 +338,19 @@ pub fn verify(store: &Arc<Store>, found: &mut dyn FnMut(Finding)) -> Result<u64>
     // Not what is kept on this host of it: that may be right where the store is not.
     let store = &Arc::new(store.itself());
     let manifests = volumes(store, false)?;
-    let room = Room::default();
-    let look = |manifest: &Manifest, (held, findings): &mut (Held, Vec<Finding>)| {
-        let mut marked = Marked::default();
-        let done = mark_now(store, manifest, (&mut marked, &room));
-        noted(&manifest.name, done, "", findings)?;
-        let with_name = |(key, (target, size))| (key, (target, size, manifest.name.clone()));
-        held.extend(marked.targets.into_iter().map(with_name));
-        Ok(())
+    let look = |manifest: &Manifest, room: &Room, findings: &mut Vec<Finding>| {
+        noted(&manifest.name, mark_now(store, manifest, room), "", findings)
     };
-    let (mut held, mut findings) = (Held::new(), Vec::new());
-    for (some, problems) in together(&manifests, store.at_once(REQUESTS), look)? {
-        held.extend(some);
-        findings.extend(problems);
-    }
+    let (marked, findings) = looked_at((store, MARKED), &manifests, look)?;
+    let mut findings = findings.concat();
     let reader = Reader::new(Arc::clone(store));
-    let held: Vec<(Target, u64, String)> = held.into_values().collect();
-    let read = |(target, size, name): &(Target, u64, String), findings: &mut Vec<Finding>| {
+    let held: Vec<(Target, Arc<Owner>)> = marked.targets.into_values().collect();
+    let read = |(target, owner): &(Target, Arc<Owner>), findings: &mut Vec<Finding>| {
         let remedy = match target {
             Target::Chunk { .. } => "; `plat push --repair` of an image that has it mends it",
             Target::Log { .. } => "; `plat push --force` of an image of the volume replaces it",
         };
-        noted(name, reader.verify(target, *size), remedy, findings)
+        noted(&owner.name, reader.verify(target, owner.size), remedy, findings)
     };
     findings.extend(together(&held, store.at_once(REQUESTS), read)?.concat());
     findings.sort_by(|a, b| (&a.volume, &a.problem).cmp(&(&b.volume, &b.problem)));
@@ -341,6 +374,7 @@ mod tests {
     use platfs_device::{Device, MemoryDevice};
 
     use super::*;
+    use crate::forking::fork;
     use crate::format::map::{Leaf, Map};
     use crate::format::packed::pack;
     use crate::objects::{Memory, Objects, Patience};
@@ -358,10 +392,7 @@ mod tests {
         (0..8_u8).for_each(|at| device.write_at(u64::from(at) << 20, &[at + 1]).unwrap());
         push(&store, &device, "one", &Push::default()).unwrap();
         let manifests = volumes(&store, false).unwrap();
-        let marked = |most| {
-            let (mut marked, room) = (Marked::default(), Room { taken: AtomicUsize::new(0), most });
-            mark_now(&store, &manifests[0], (&mut marked, &room)).map(|()| marked.targets.len())
-        };
+        let marked = |most| looked(&store, most, &manifests);
         assert_eq!(marked(8).unwrap(), 8);
         let said = marked(7).unwrap_err().to_string();
         assert_eq!(said, "one: the volumes refer to more than 7 objects");
@@ -383,6 +414,35 @@ mod tests {
         objects.put(&key_of(Kind::Map, &name), &pack(&long)).unwrap();
         let said = store.contents(Kind::Map, &name, MAP_MAX).unwrap_err().to_string();
         assert!(said.contains(&key_of(Kind::Map, &name)) && said.contains(&MAP_MAX.to_string()), "{said}");
+    }
+
+    fn looked(store: &Arc<Store>, most: usize, manifests: &[Manifest]) -> Result<usize> {
+        let look = |manifest: &Manifest, room: &Room, (): &mut ()| mark_now(store, manifest, room);
+        looked_at((store, most), manifests, look).map(|(all, _)| all.targets.len())
+    }
+
+    #[test]
+    fn what_volumes_share_counts_once() {
+        let (_, store) = store();
+        let device = MemoryDevice::new(8 << 20);
+        (0..8_u8).for_each(|at| device.write_at(u64::from(at) << 20, &[at + 1]).unwrap());
+        push(&store, &device, "one", &Push::default()).unwrap();
+        for name in ["two", "three"] {
+            fork(&store, "one", name).unwrap();
+        }
+        let manifests = volumes(&store, false).unwrap();
+        assert_eq!(manifests.len(), 3);
+        assert_eq!(looked(&store, 8, &manifests).unwrap(), 8);
+        assert!(looked(&store, 7, &manifests).is_err());
+        // One that was looked at, and one whose looking-at ended: neither takes room for good.
+        let room = Room::new(8);
+        for manifest in &manifests {
+            mark_now(&store, manifest, &room).unwrap();
+            let mut own = Marked::default();
+            mark(&store, &Manifest { map: manifest.map, ..example() }, (&mut own, &room)).unwrap();
+            room.forget(own);
+        }
+        assert_eq!(room.taken.load(Ordering::Relaxed), 8);
     }
 
     fn example() -> Manifest {

@@ -48,6 +48,11 @@ impl<K, T> Default for Kept<K, T> {
 impl<K: Eq + Hashed, T> Kept<K, T> {
     /// Keeps one more, in the place of all others where they would be more than that many bytes together.
     fn put(&mut self, name: K, one: Arc<T>, (bytes, most): (usize, usize)) {
+        // Two threads may have fetched it.
+        if let Some(kept) = self.all.get_mut(&name) {
+            *kept = one;
+            return;
+        }
         if self.bytes + bytes > most {
             *self = Kept::default();
         }
@@ -193,11 +198,12 @@ impl Reader {
         }
     }
 
-    /// Remembers a header that was read anyway.
-    pub(crate) fn remember(&self, hash: Hash, header: Header) {
+    /// Remembers a header that was read anyway, and hands it back: others may take its place at once.
+    pub(crate) fn remember(&self, hash: Hash, header: Header) -> Arc<Header> {
         let mut headers = self.headers.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = bytes_of_header(&header);
-        headers.put(hash, Arc::new(header), (bytes, HEADERS));
+        let (bytes, header) = (bytes_of_header(&header), Arc::new(header));
+        headers.put(hash, Arc::clone(&header), (bytes, HEADERS));
+        header
     }
 
     /// Whether a part of an object is on this host. What the cache has is unpacked when it is read: ahead of that it would
@@ -250,12 +256,7 @@ impl Reader {
         // A fork may be larger than what wrote the object was; its extents are not used here.
         let most = size.max(crate::format::manifest::SIZE_MAX);
         let header = alone.fetched(|| self.store.known_header(place, hash, most))?;
-        self.remember(*hash, header);
-        lock()
-            .all
-            .get(hash)
-            .map(Arc::clone)
-            .ok_or_else(|| Error::Unavailable("out of memory for headers".into()))
+        Ok(self.remember(*hash, header))
     }
 }
 
@@ -345,5 +346,22 @@ pub(crate) fn inside(size: u64, offset: u64, len: u64, kind: io::ErrorKind) -> i
     match offset.checked_add(len) {
         Some(end) if end <= size => Ok(()),
         _ => Err(io::Error::new(kind, format!("{len} bytes at {offset} are behind the end ({size})"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_two_threads_fetched_counts_once() {
+        let mut kept = Kept::default();
+        (0..3).for_each(|one| kept.put("a", Arc::new(one), (10, 25)));
+        assert_eq!((kept.bytes, kept.all.get("a").map(|one| **one)), (10, Some(2)));
+        kept.put("b", Arc::new(3), (10, 25));
+        assert_eq!((kept.bytes, kept.all.len()), (20, 2));
+        // One more has no room beside them.
+        kept.put("c", Arc::new(4), (10, 25));
+        assert_eq!((kept.bytes, kept.all.len()), (10, 1));
     }
 }

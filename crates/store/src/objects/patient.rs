@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{LISTED_MAX, Listed, NAMES_MAX, Object, Objects, Version, endless};
+use super::{LISTED_MAX, Listed, NAMES_MAX, Object, Objects, REPLACED_MAX, Version, endless};
 use crate::error::{Error, Result};
 
 /// How long a store is waited for.
@@ -109,9 +109,6 @@ pub struct Patient {
     /// Nanoseconds of all pauses, where time is simulated.
     paused: AtomicU64,
 }
-
-/// Most bytes of what is written conditionally.
-const READ_BACK: u64 = 64 << 20;
 
 impl Patient {
     /// Puts patience before a store.
@@ -246,7 +243,7 @@ impl Patient {
     /// Whether a refused write was an earlier try of ours. A refusal that nothing in the store explains was none: stores
     /// refuse a conditional write also while another is under way. `before` is the version that was to be replaced.
     fn ours(&self, key: &str, bytes: &[u8], before: Option<&Version>, refusal: Error) -> Result<Version> {
-        match self.inner.get(key, READ_BACK) {
+        match self.inner.get(key, REPLACED_MAX) {
             Ok(object) if object.bytes == bytes => Ok(object.version),
             Ok(object) if before != Some(&object.version) => Err(refusal),
             Err(Error::Missing(_)) if before.is_some() => Err(refusal),
@@ -263,35 +260,47 @@ impl Patient {
 #[derive(Default)]
 struct Handed {
     count: u64,
+    /// The last key that was handed over.
     last: String,
     is_unsorted: bool,
+    /// Keys were handed over before this try.
     is_again: bool,
+    /// The last key that this try met.
+    met: Option<String>,
 }
 
 impl Handed {
     /// A try begins.
     fn begin(&mut self, prefix: &str) -> Result<()> {
-        if self.count > 0 && self.is_unsorted {
-            let why = format!("{prefix}: the list broke off, and has no order by which to go on");
-            return Err(Error::Invalid(why));
-        }
         self.is_again = self.count > 0;
-        Ok(())
+        self.met = None;
+        self.checked(prefix)
     }
 
     /// True if no earlier try handed this key over.
     fn is_new(&mut self, key: &str, prefix: &str) -> Result<bool> {
-        let is_behind = key > self.last.as_str();
-        if !is_behind && self.is_again {
+        self.is_unsorted |= self.met.as_deref().is_some_and(|before| key < before);
+        self.checked(prefix)?;
+        key.clone_into(self.met.get_or_insert_default());
+        if self.is_again && key <= self.last.as_str() {
             return Ok(false);
         }
-        self.is_unsorted |= !is_behind;
         self.count += 1;
         if self.count > LISTED_MAX {
             return Err(endless(prefix, LISTED_MAX));
         }
         key.clone_into(&mut self.last);
         Ok(true)
+    }
+
+    /// Refuses to go on with a list without order: nobody knows which of its keys an earlier try handed over.
+    fn checked(&self, prefix: &str) -> Result<()> {
+        match self.is_again && self.is_unsorted {
+            true => Err(Error::Invalid(format!(
+                "{prefix}: the list broke off, and has no order by which to go on"
+            ))),
+            false => Ok(()),
+        }
     }
 }
 
@@ -356,7 +365,7 @@ impl Objects for Patient {
                 handed.begin(prefix)?;
                 self.inner.list(prefix, &mut |listed| {
                     if handed.is_new(&listed.key, prefix)? {
-                        // That is no failure of the store, and is not tried again.
+                        // Any failure that is not tried again; the caller's own is in `stopped`.
                         each(listed).map_err(|why| {
                             stopped = Some(why);
                             Error::NoVolume

@@ -43,7 +43,7 @@ const STILL: Duration = Duration::from_secs(30);
 const SLOWEST: u64 = 32 << 10;
 /// How often it is looked whether something moves.
 const LOOK: Duration = Duration::from_millis(500);
-/// Most bytes of a page of a list: a thousand keys as long as any, with what stands around them.
+/// Most bytes of a page of a list: a thousand keys (of Azure five thousand) with what stands around them.
 const PAGE: u64 = 16 << 20;
 /// Most pages in a row that name nothing.
 const IDLE: u32 = 4096;

@@ -208,6 +208,21 @@ fn a_list_without_order_does_not_go_on() {
     handed.begin("vol/").unwrap();
     assert!(handed.is_new("vol/b", "vol/").unwrap() && handed.is_new("vol/a", "vol/").unwrap());
     assert!(handed.begin("vol/").unwrap_err().to_string().contains("no order"));
+    // In order until it broke off, and not behind that place.
+    let mut handed = Handed::default();
+    handed.begin("vol/").unwrap();
+    assert!(handed.is_new("vol/a", "vol/").unwrap() && handed.is_new("vol/b", "vol/").unwrap());
+    handed.begin("vol/").unwrap();
+    assert!(!handed.is_new("vol/a", "vol/").unwrap() && !handed.is_new("vol/b", "vol/").unwrap());
+    assert!(handed.is_new("vol/d", "vol/").unwrap());
+    assert!(handed.is_new("vol/c", "vol/").unwrap_err().to_string().contains("no order"));
+    // A key that the first try had not come to stands before what that handed over.
+    let mut handed = Handed::default();
+    handed.begin("vol/").unwrap();
+    assert!(handed.is_new("vol/a", "vol/").unwrap() && handed.is_new("vol/c", "vol/").unwrap());
+    handed.begin("vol/").unwrap();
+    assert!(!handed.is_new("vol/a", "vol/").unwrap() && !handed.is_new("vol/c", "vol/").unwrap());
+    assert!(handed.is_new("vol/b", "vol/").unwrap_err().to_string().contains("no order"));
     let mut long = Handed { count: LISTED_MAX, ..Handed::default() };
     let said = long.is_new("vol/a", "vol/").unwrap_err().to_string();
     assert!(said.contains("vol/") && said.contains(&LISTED_MAX.to_string()), "{said}");

@@ -1,7 +1,7 @@
 //! The line to a server: one client of HTTP for all its requests, and what is seen of each answer.
 //!
-//! Owns: that no redirect is followed (credentials and keys would go to another host), which certificates are believed,
-//! that no answer is longer than what was asked for can be, and what is known of how fast one comes. Excludes what an answer means, which is `words`'.
+//! Owns: that no redirect is followed (credentials and keys would go to another host), which certificates are believed, the
+//! most bytes of an answer, and how fast an answer comes. Excludes what an answer means (`words`).
 
 use std::future::Future;
 use std::pin::Pin;
