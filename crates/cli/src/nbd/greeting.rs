@@ -81,7 +81,8 @@ impl Write for Timed<'_> {
     }
 }
 
-/// Agrees with a client within `most`: on what, if it goes on to requests, for which there is no limit of time.
+/// Agrees with a client within `most`. Returns the terms if the client goes on to requests, for which there is no limit of
+/// time.
 pub(super) fn agree(stream: &UnixStream, export: &Export, most: Duration) -> io::Result<Option<Terms>> {
     let mut timed = Timed { stream, end: Instant::now() + most };
     let terms = talk(&mut timed, export)?;

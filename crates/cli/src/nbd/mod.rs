@@ -9,12 +9,13 @@
 //! | `status` | what holds something, and what does not |
 //! | [`Unused`] | free blocks of the volume that is served |
 //!
-//! Owns: connections and their end. Excludes which image is served. Any number of clients may be connected; a flush of one
+//! Owns: connections and their end. Excludes which image is served. Up to 64 clients are connected at once; a flush of one
 //! covers what all have written, as the protocol wants it for `CAN_MULTI_CONN`.
 //!
 //! Nothing that a client says is trusted: lengths are bounded before memory is taken, and a client that has not yet asked
-//! for anything has its time. One that has agreed may stay for ever; what it takes by that is a connection, of which one user
-//! can't have all, a thread, and a piece of the request that it is at: the next one is not read before that is answered.
+//! for anything has its time. One that has agreed may stay for ever; what it takes by that is a connection (no user but the
+//! server's own has more than 32), a thread, and a piece of the request that it is at: the next one is not read before that
+//! is answered.
 
 mod contexts;
 mod greeting;

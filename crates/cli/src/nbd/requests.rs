@@ -209,8 +209,7 @@ fn other(request: &Request, export: &Export) -> Result<(), u32> {
         FLUSH if export.writable => device.flush(),
         FLUSH => Ok(()),
         TRIM | WRITE_ZEROES | CACHE if len == 0 => Ok(()),
-        // A hint: storage that keeps what it has does no harm.
-        TRIM => ignoring_unsupported(device.discard(offset, len.into())),
+        TRIM => hinted(device.discard(offset, len.into())),
         WRITE_ZEROES => return zero(request, device).and_then(|()| stable(request, export)),
         CACHE => {
             prefetch(device, offset, len);
@@ -226,8 +225,7 @@ fn other(request: &Request, export: &Export) -> Result<(), u32> {
 fn zero(request: &Request, device: &dyn Device) -> Result<(), u32> {
     let Request { flags, offset, len, .. } = *request;
     match device.zero_fast(offset, len.into(), flags & NO_HOLE != 0) {
-        // A block device takes whole sectors only.
-        Err(error) if matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput) => {}
+        Err(error) if is_not_done(&error) => {}
         done => return done.map_err(|error| code(&error)),
     }
     if flags & FAST_ZERO != 0 {
@@ -236,8 +234,14 @@ fn zero(request: &Request, device: &dyn Device) -> Result<(), u32> {
     device.write_zeros(offset, len.into()).map_err(|error| code(&error))
 }
 
-fn ignoring_unsupported(done: io::Result<()>) -> io::Result<()> {
-    done.or_else(|error| if error.kind() == io::ErrorKind::Unsupported { Ok(()) } else { Err(error) })
+/// Tells if storage does not do that at all, or not with that range: a block device takes whole sectors only.
+fn is_not_done(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput)
+}
+
+/// The answer to a hint: storage that keeps what it has does no harm.
+fn hinted(done: io::Result<()>) -> io::Result<()> {
+    done.or_else(|error| if is_not_done(&error) { Ok(()) } else { Err(error) })
 }
 
 /// Has the system read what a client will read soon. Where that can't be, nothing is lost.

@@ -145,6 +145,49 @@ fn what_is_written_is_read() {
     assert_eq!(bytes, *b"a\0c");
 }
 
+/// Gives up whole sectors only, as a block device does.
+struct Sectors(MemoryDevice);
+
+impl Device for Sectors {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write_at(offset, data)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        match (offset | len) % 512 {
+            0 => self.0.write_zeros(offset, len),
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+}
+
+#[test]
+fn less_than_a_sector_is_given_up_by_doing_nothing() {
+    let device = Arc::new(Sectors(MemoryDevice::new(1 << 20)));
+    device.write_at(0, &[7; 4096]).unwrap();
+    let mut talk = Talk::of(Export::new(Arc::clone(&device) as Arc<dyn Device>, true)).go();
+    for place in [(0, 100), (100, 512), (512, 1)] {
+        assert_eq!(talk.ask(4, 0, place, b""), 0, "{place:?}");
+    }
+    assert_eq!(talk.ask(4, 0, (1024, 512), b""), 0);
+    let mut bytes = [0; 4096];
+    device.read_at(0, &mut bytes).unwrap();
+    let (kept, rest) = bytes.split_at(1024);
+    assert!(kept.iter().chain(&rest[512..]).all(|byte| *byte == 7) && rest[..512] == [0; 512]);
+}
+
 #[test]
 fn what_is_wrong_is_refused_and_the_client_goes_on() {
     let mut talk = Talk::new(&device(), true);
@@ -501,6 +544,11 @@ fn who_has_agreed_has_one_request_at_a_time_and_leaves_connections_to_others() {
         }
     }
     let read = || device.1.load(Ordering::SeqCst);
+    let begun = Instant::now();
+    while read() < 32 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "not every client is served");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     // Until nothing more happens.
     let (mut before, mut same) = (read(), 0);
     while same < 20 {
