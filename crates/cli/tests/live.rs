@@ -102,7 +102,7 @@ fn whole(directory: &Path) -> usize {
 fn archive_of(scratch: &Scratch, tree: &Path, name: &str) -> PathBuf {
     let archive = scratch.join(name);
     let mut tar = tool::command("tar");
-    tar.args(["--sparse", "--xattrs", "--xattrs-include=*", "--acls", "-C"])
+    tar.args(["--sparse", "--xattrs", "--xattrs-include=*", "--acls", "--numeric-owner", "-C"])
         .arg(tree)
         .arg("-cf")
         .arg(&archive);
@@ -145,7 +145,8 @@ fn an_archive_comes_in_as_tar_would_bring_it_and_goes_out_again() {
         fs::create_dir(mounted.path().join("by-tar")).unwrap();
         fs::create_dir(mounted.path().join("by-plat")).unwrap();
         let mut tar = tool::command("tar");
-        tar.args(["--xattrs", "--xattrs-include=*", "--acls", "-C"]).arg(mounted.path().join("by-tar"));
+        tar.args(["--xattrs", "--xattrs-include=*", "--acls", "--numeric-owner", "-C"])
+            .arg(mounted.path().join("by-tar"));
         tool::run(tar.arg("-xf").arg(&archive));
         succeed(on(&mounted, &["import", "m:by-plat"]).arg(&archive));
         let snapshot = |name: &str| {
@@ -326,7 +327,7 @@ fn trees_come_and_go_with_all_that_belongs_to_them() {
 #[test]
 fn copies_inherit_no_lists_that_their_originals_lack() {
     let test = "copies_inherit_no_lists_that_their_originals_lack";
-    if !have(test) || !tool::have_tools(test, &["setfacl"]) {
+    if !have(test) || !tool::have_tools(test, &["setfacl", "setfattr"]) {
         return;
     }
     let scratch = Scratch::new(test);
@@ -335,6 +336,10 @@ fn copies_inherit_no_lists_that_their_originals_lack() {
     fs::write(tree.join("shared/private"), "secret").unwrap();
     fs::set_permissions(tree.join("shared/private"), fs::Permissions::from_mode(0o640)).unwrap();
     tool::run(tool::command("setfacl").args(["-d", "-m", "u:7:rwx"]).arg(tree.join("shared")));
+    // Other attributes of the directory stay, and a list of a directory's own goes before what it would inherit.
+    tool::run(tool::command("setfacl").args(["-m", "g::---,u:5:rwx"]).arg(tree.join("shared")));
+    tool::run(tool::command("setfattr").args(["-n", "user.a", "-v", "b"]).arg(tree.join("shared")));
+    tool::run(tool::command("setfacl").args(["-m", "u:5:r-x"]).arg(tree.join("shared/below")));
     let archive = archive_of(&scratch, &tree, "tree.tar");
     let image = volume(&scratch, "-t ext4 -b 4096", "64M");
     succeed(plat(&["put", "-r"]).arg(&image).arg(&tree).arg("/put"));
@@ -348,6 +353,106 @@ fn copies_inherit_no_lists_that_their_originals_lack() {
         let shown = Snapshot::of(&kernel.path().join(name)).unwrap();
         assert_same(&expected, &shown, &Rules { hole_granularity: 0, ..Rules::default() });
     }
+}
+
+/// Files with lists of their own come into a directory that has others inherit: theirs win, and so do their modes.
+#[test]
+fn lists_of_their_own_go_before_inherited_ones() {
+    let test = "lists_of_their_own_go_before_inherited_ones";
+    if !have(test) || !tool::have_tools(test, &["setfacl"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let (tree, above) = (scratch.join("tree"), scratch.join("above"));
+    fs::create_dir_all(tree.join("own/below")).unwrap();
+    fs::create_dir(&above).unwrap();
+    for name in ["listed", "plain"] {
+        fs::write(tree.join("own").join(name), name).unwrap();
+        fs::set_permissions(tree.join("own").join(name), fs::Permissions::from_mode(0o640)).unwrap();
+    }
+    let list = |options: &[&str], path: &Path| {
+        tool::run(tool::command("setfacl").args(options).arg(path));
+    };
+    list(&["-m", "u:5:rwx,g::r-x,o::r-x"], &tree.join("own"));
+    list(&["-d", "-m", "u:7:rwx"], &tree.join("own"));
+    list(&["-m", "u:5:rw-,o::r--"], &tree.join("own/listed"));
+    list(&["-m", "u:5:rwx,o::rwx"], &tree.join("own/below"));
+    list(&["-d", "-m", "u:6:---"], &tree.join("own/below"));
+    list(&["-d", "-m", "u::rwx,u:8:r--,g::---,o::---"], &above);
+    let archive = archive_of(&scratch, &tree, "tree.tar");
+    let image = volume(&scratch, "-t ext4 -b 4096", "64M");
+    for name in ["/put", "/imported", "/copied"] {
+        succeed(plat(&["put", "-r"]).arg(&image).arg(&above).arg(name));
+    }
+    succeed(plat(&["put", "-r"]).arg(&image).arg(tree.join("own")).arg("/put"));
+    succeed(plat(&["import", "--to", "/imported"]).arg(&image).arg(&archive));
+    succeed(plat(&["put", "-r"]).arg(&image).arg(tree.join("own")).arg("/original"));
+    succeed(plat(&["cp", "-r", "-p"]).arg(&image).args(["/original", "/copied/own"]));
+    assert_clean(&image);
+    let kernel = mount::Mounted::kernel(&image, "loop,ro").unwrap();
+    let expected = Snapshot::of(&tree.join("own")).unwrap();
+    for name in ["original", "put/own", "imported/own", "copied/own"] {
+        let shown = Snapshot::of(&kernel.path().join(name)).unwrap();
+        assert_same(&expected, &shown, &Rules { hole_granularity: 0, ..Rules::default() });
+    }
+}
+
+/// What first went wrong is told, not what went wrong by that.
+#[test]
+fn a_full_volume_names_the_file_that_had_no_room() {
+    let test = "a_full_volume_names_the_file_that_had_no_room";
+    if !have(test) || !tool::have_tools(test, &["setfacl"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let tree = scratch.join("tree");
+    fs::create_dir(&tree).unwrap();
+    for number in 0..900 {
+        fs::write(tree.join(format!("file{number}")), "x").unwrap();
+    }
+    // The list needs a block, of which none is left.
+    tool::run(tool::command("setfacl").args(["-d", "-m", "u:7:rwx"]).arg(&tree));
+    let image = volume(&scratch, "-t ext2 -b 4096 -I 128 -N 2000 -m 0", "3M");
+    let said = fail(plat(&["put", "-r"]).arg(&image).arg(&tree).arg("/to"));
+    assert!(said.contains("/to/file"), "{said}");
+    assert_clean(&image);
+}
+
+/// With `--keep-going` a part is no success in a mount either.
+#[test]
+fn a_part_of_an_archive_is_no_success() {
+    let test = "a_part_of_an_archive_is_no_success";
+    if !have(test) || !tool::have_tools(test, &["gzip"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let tree = scratch.join("tree");
+    fs::create_dir(&tree).unwrap();
+    many(&tree, 1, 3);
+    let archive = archive_of(&scratch, &tree, "tree.tar");
+    tool::run(tool::command("gzip").args(["-k"]).arg(&archive));
+    let packed = scratch.join("tree.tar.gz");
+    let mut bytes = fs::read(&packed).unwrap();
+    let trailer = bytes.len() - 8;
+    bytes[trailer] ^= 1;
+    fs::write(&packed, &bytes).unwrap();
+    // Without the blocks of zeros at its end: nobody knows if there was more.
+    let bytes = fs::read(&archive).unwrap();
+    let end = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == 0).count();
+    fs::write(&archive, &bytes[..end.next_multiple_of(512)]).unwrap();
+    let image = volume(&scratch, "-t ext4 -b 4096", "64M");
+    let mounted = Mounted::new(&image, &["-o", "rw"]).unwrap();
+    for archive in [&archive, &packed] {
+        let to = mounted.path().join("to");
+        fs::create_dir(&to).unwrap();
+        let output = on(&mounted, &["import", "-q", "--keep-going", "m:to"]).arg(archive).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(!said.is_empty());
+        assert_eq!(whole(&to), 3);
+        fs::remove_dir_all(&to).unwrap();
+    }
+    judge(mounted, &image);
 }
 
 /// Files that can't be read are left out and named, and all others are copied.

@@ -254,12 +254,12 @@ impl Directory {
         rustix::fs::mkdirat(self, name, Mode::RWXU)?;
         let made = self.enter(name)?;
         // Linux makes and opens a directory by two calls. Between them another one could have taken the name.
-        let owner = made.facts()?.uid;
-        if owner == rustix::process::geteuid().as_raw() || owner == self.owner_given()? {
-            return Ok(made);
-        }
-        let what = "another user's directory took the place of the new one";
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
+        if self.is_of_caller(made.facts()?.uid)? { Ok(made) } else { Err(replaced()) }
+    }
+
+    /// Tells if that is the owner of what the caller makes here.
+    fn is_of_caller(&self, owner: u32) -> io::Result<bool> {
+        Ok(owner == rustix::process::geteuid().as_raw() || owner == self.owner_given()?)
     }
 
     /// Owner of a new file here, which a file system may show as another than the caller. It is made and opened by one
@@ -321,6 +321,18 @@ impl Directory {
         let name = component(name.as_ref())?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(Handle::named(rustix::fs::openat(self, name, flags, Mode::empty())?))
+    }
+
+    /// A handle of what the caller has just made here, to set its attributes. Linux makes and opens all but regular files by
+    /// two calls: between them another one could have taken the name.
+    ///
+    /// # Errors
+    /// What has the name is of another kind, another user's, or a file with several names; the system's.
+    pub fn made(&self, name: impl AsRef<OsStr>, kind: Kind) -> io::Result<Handle> {
+        let handle = self.handle(name)?;
+        let facts = handle.facts()?;
+        let is_new = facts.kind == kind && (kind == Kind::Directory || facts.links == 1);
+        if is_new && self.is_of_caller(facts.uid)? { Ok(handle) } else { Err(replaced()) }
     }
 
     /// Gives a file of this directory a second name in another one.
@@ -445,6 +457,11 @@ fn regular(facts: &Facts) -> io::Result<()> {
 
 fn not_regular(kind: Kind) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("is {}, not a regular file", kind.noun()))
+}
+
+/// Says that what was made is not what has its name now.
+fn replaced() -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, "another file took the place of the new one")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Acts: kinds of system calls that a piece of work stands for, each of which the kernel may refuse an actor at its place.
+//! Acts: kinds of system calls for which a piece of work stands. The kernel may refuse each of them to an actor at a place.
 //!
 //! Owns: the kinds of acts, and sets of them. Excludes how they are proved (`control`), and rights by owner and mode
 //! ([`platfs::rights`]): those are judged for each file, while rules about paths (Landlock, views for reading only) hold for

@@ -5,11 +5,11 @@ use std::collections::{HashMap, HashSet};
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
 use platfs::rights::{EXECUTE, READ};
-use platfs::{AttributeChange, Attributes, Error, Kind, Metadata, NewInode, Pin, State};
+use platfs::{AttributeChange, Attributes, Error, Inherited, Kind, Metadata, NewInode, Pin, State};
 use platfs_image::archive::Run;
 
 use super::maker::{Contents, Maker, New, Place, What};
-use super::{Act, Asked, Halt, Held, Job, Name, Xattrs};
+use super::{Act, Asked, Halt, Held, Job, Name, Xattr, Xattrs};
 use crate::reading::joined;
 
 /// Directories below each other.
@@ -46,7 +46,7 @@ struct Level<'j> {
     directories: Vec<(Vec<u8>, InodeNumber)>,
     finally: Attributes,
     /// The default list of the original. The copy gets it at the end: the files in it have lists of their own.
-    default_list: Option<(Vec<u8>, Vec<u8>)>,
+    default_list: Option<Xattr>,
 }
 
 struct Copy<'j> {
@@ -86,10 +86,11 @@ pub fn copy(
         copy.file(&source.facts, path, to.directory, to.name.bytes())
     };
     let ended = copy.maker.flush();
+    let mut finished = Ok(());
     while let Some(level) = copy.levels.pop() {
-        copy.finish(&level)?;
+        finished = finished.and(copy.finish(&level));
     }
-    done.and(ended)
+    done.and(ended).and(finished)
 }
 
 /// Refuses to copy a directory into itself.
@@ -141,10 +142,8 @@ impl<'j> Copy<'j> {
         }
         let asked = self.asked(&facts);
         let given = self.job.given(above, FileType::Directory, &asked).map_err(&failed)?;
-        let mut all = self.xattrs(&facts, path)?;
-        let default_list = super::default_list(&mut all);
-        all.extend(given.xattrs);
-        let finally = given.attributes;
+        let (given, default_list) = super::of_directory(given, self.xattrs(&facts, path)?);
+        let Inherited { attributes: finally, xattrs: all } = given;
         let attributes = Attributes { permissions: finally.permissions | 0o700, ..finally };
         let volume = self.job.now();
         let new = NewInode { kind: Kind::Directory, attributes, xattrs: &all };
@@ -188,8 +187,8 @@ impl<'j> Copy<'j> {
     /// From now on a directory is as its original, as far as that is asked for.
     fn finish(&self, level: &Level<'_>) -> Result<(), Halt> {
         let failed = Halt::at(&level.path);
-        if let Some(list) = &level.default_list {
-            self.job.now().inode(level.to).set_xattrs(std::slice::from_ref(list)).map_err(&failed)?;
+        if let Some((name, value)) = &level.default_list {
+            self.job.now().inode(level.to).set_xattr(name, value).map_err(&failed)?;
         }
         let facts = self.job.volume.metadata(level.to).map_err(&failed)?;
         let wanted = AttributeChange {

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::rights::{EXECUTE, READ};
-use platfs::{Attributes, Error, Kind, NewInode};
+use platfs::{Attributes, Error, Inherited, Kind, NewInode};
 use platfs_image::archive::{Entry, EntryKind, Input, Names, Reader, TABLE_MOST};
 
 use super::ahead::Ahead;
+use super::lists::{self, List, Lists};
 use super::maker::{Contents, Maker, New, Place, What};
 use super::way::Way;
 use super::{Act, Asked, Halt, Held, Job, Xattrs, name};
@@ -43,8 +44,6 @@ enum Reached<'j> {
 
 /// Attributes that a directory of the archive gets when the import leaves it, by inode and generation.
 type Finals = HashMap<(InodeNumber, u32), (Attributes, bool)>;
-/// Default lists of directories. They are set once all of the archive is there, as it may enter a directory again.
-type Lists = Vec<((InodeNumber, u32), (Vec<u8>, Vec<u8>))>;
 
 struct Import<'j, I> {
     job: &'j Job<'j>,
@@ -69,7 +68,7 @@ pub fn import<I: Input>(
 ) -> Result<Vec<String>, Halt> {
     let input = &Ahead::new(input);
     let maker = Maker::new(job, options.force);
-    let (levels, finals, lists) = (Vec::new(), Finals::new(), Lists::new());
+    let (levels, finals, lists) = (Vec::new(), Finals::new(), Lists::new(lists::MOST));
     let mut import = Import { job, input, maker, base, levels, finals, lists, force: options.force };
     // With the right to list it only, nothing in it is found.
     job.with_rights(b".", base, EXECUTE)?;
@@ -189,10 +188,8 @@ impl<'j, I: Input> Import<'j, I> {
         let failed = Halt::at(path);
         let here = self.may_make(path)?;
         let given = self.job.given(here, FileType::Directory, &asked).map_err(&failed)?;
-        let mut all = self.job.settable(FileType::Directory, xattrs);
-        let list = super::default_list(&mut all);
-        all.extend(given.xattrs);
-        let finally = given.attributes;
+        let own = self.job.settable(FileType::Directory, xattrs);
+        let (Inherited { attributes: finally, xattrs: all }, list) = super::of_directory(given, own);
         // Its owner can fill it, whatever it may do later.
         let attributes = Attributes { permissions: finally.permissions | 0o700, ..finally };
         let new = NewInode { kind: Kind::Directory, attributes, xattrs: &all };
@@ -205,8 +202,11 @@ impl<'j, I: Input> Import<'j, I> {
         let held = held.ok_or_else(|| failed(Error::NotFound))?;
         let key = (number, held.facts.generation);
         self.finals.insert(key, (finally, asked.times.is_some()));
-        self.lists.extend(list.map(|list| (key, list)));
-        self.enter(name, held, path)
+        self.enter(name, held, path)?;
+        let Some(list) = list else { return Ok(()) };
+        let open = self.levels.iter().map(|level| level.number);
+        let due = self.lists.add(List { of: key, path: path.to_vec(), list }, open);
+        self.inherit(due)
     }
 
     fn directory(&mut self, name: &[u8], entry: &Entry) -> Result<(), Halt> {
@@ -297,21 +297,22 @@ impl<'j, I: Input> Import<'j, I> {
         while !self.levels.is_empty() {
             done = done.and(self.leave());
         }
-        done.and(self.inherit())
+        let rest = self.lists.rest();
+        done.and(self.inherit(rest))
     }
 
-    /// From now on new files of the archive's directories inherit what it says.
-    fn inherit(&self) -> Result<(), Halt> {
-        for ((number, generation), list) in &self.lists {
-            let failed = Halt::at(b".");
-            // One that was removed meanwhile needs none.
-            if self.job.volume.metadata(*number).is_ok_and(|facts| facts.generation == *generation) {
-                let volume = self.job.now();
-                volume.inode(*number).set_xattrs(std::slice::from_ref(list)).map_err(failed)?;
-                self.job.watcher.touched(*number);
+    /// From now on new files of these directories inherit what the archive says.
+    fn inherit(&self, lists: Vec<List>) -> Result<(), Halt> {
+        let mut done = Ok(());
+        for List { of: (number, generation), path, list: (name, value) } in lists {
+            // A directory that was removed meanwhile needs no list.
+            if self.job.volume.metadata(number).is_ok_and(|facts| facts.generation == generation) {
+                let set = self.job.now().inode(number).set_xattr(&name, &value).map_err(Halt::at(&path));
+                self.job.watcher.touched(number);
+                done = done.and(set);
             }
         }
-        Ok(())
+        done
     }
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::rights::Powers;
-use platfs::{Attributes, Error, Kind, NewInode, Removed, Whole};
+use platfs::{Attributes, Error, Inherited, Kind, NewInode, Removed, Whole};
 use platfs_image::archive::Run;
 
 use super::{Act, Asked, Halt, Job, Xattrs, name};
@@ -147,7 +147,7 @@ impl<'j> Maker<'j> {
         self.directory = Some(at.directory);
         let (pending, len) = match (self.pending(at, new)?, len) {
             (pending, Some(len)) => (pending, len),
-            (pending, None) => return self.large(at, pending, contents),
+            (pending, None) => return self.large(at, pending, contents).map(drop),
         };
         let begin = self.data.len();
         self.data.resize(begin + len, 0);
@@ -159,6 +159,19 @@ impl<'j> Maker<'j> {
         Ok(())
     }
 
+    /// Makes a file at once and alone; its inode.
+    pub(super) fn alone(
+        &mut self,
+        at: Place<'_>,
+        new: New,
+        contents: &mut Contents<'_>,
+    ) -> Result<InodeNumber, Halt> {
+        name::check(at.path, at.name)?;
+        self.flush()?;
+        let pending = self.pending(at, new)?;
+        self.large(at, pending, contents)
+    }
+
     fn pending(&self, at: Place<'_>, new: New) -> Result<Pending, Halt> {
         let New { what, asked, xattrs } = new;
         what.acts().iter().try_for_each(|act| self.job.must(at.path, *act))?;
@@ -167,13 +180,10 @@ impl<'j> Maker<'j> {
             return Err(Halt::Denied { path: at.path.to_vec() });
         }
         let given = self.job.given(at.directory, what.file_type(), &asked).map_err(Halt::at(at.path))?;
-        let mut all = self.job.settable(what.file_type(), xattrs);
-        // A list of its own goes before that of the directory.
-        let inherited = given.xattrs.into_iter().filter(|(name, _)| !all.iter().any(|(own, _)| own == name));
-        let inherited: Vec<_> = inherited.collect();
-        all.extend(inherited);
+        let own = self.job.settable(what.file_type(), xattrs);
+        let Inherited { attributes, xattrs } = super::with_own(given, own);
         let (name, path) = (at.name.to_vec(), at.path.to_vec());
-        Ok(Pending { name, path, what, attributes: given.attributes, xattrs: all, data: 0..0 })
+        Ok(Pending { name, path, what, attributes, xattrs, data: 0..0 })
     }
 
     /// Makes all that waits.
@@ -224,7 +234,12 @@ impl<'j> Maker<'j> {
     }
 
     /// Makes a large file, or one with holes.
-    fn large(&mut self, at: Place<'_>, file: Pending, contents: &mut Contents<'_>) -> Result<(), Halt> {
+    fn large(
+        &mut self,
+        at: Place<'_>,
+        file: Pending,
+        contents: &mut Contents<'_>,
+    ) -> Result<InodeNumber, Halt> {
         let volume = self.job.now();
         let failed = Halt::at(at.path);
         let exists = volume.lookup(at.directory, at.name).is_ok();
@@ -245,7 +260,7 @@ impl<'j> Maker<'j> {
         self.made(at.directory, at.name, 0);
         replaced.iter().for_each(|replaced| self.replaced(replaced));
         self.job.watcher.touched(at.directory);
-        self.job.go_on()
+        self.job.go_on().map(|()| number)
     }
 
     /// Writes the contents of a large file.

@@ -13,6 +13,7 @@ pub mod defrag;
 pub mod export;
 pub mod forgiving;
 pub mod import;
+mod lists;
 mod maker;
 mod name;
 pub mod put;
@@ -24,6 +25,7 @@ mod way;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 
+use ondisk::acl::Acl;
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::rights::{self, Credentials, EXECUTE, Powers, READ, WRITE};
@@ -160,14 +162,33 @@ pub struct Held<'j> {
 /// How often a name is looked up that means another file each time.
 const TRIES: u32 = 32;
 
-/// Extended attributes by full name.
-type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+/// An extended attribute: its full name and its value.
+type Xattr = (Vec<u8>, Vec<u8>);
+type Xattrs = Vec<Xattr>;
 
-/// Takes the list away that new files of a directory inherit: it is set when the directory is full, since files that are
-/// copied into it have their own lists, or none.
-fn default_list(xattrs: &mut Xattrs) -> Option<(Vec<u8>, Vec<u8>)> {
-    let at = xattrs.iter().position(|(name, _)| name == b"system.posix_acl_default")?;
-    Some(xattrs.swap_remove(at))
+/// Adds its own attributes to what a new file gets of its directory. They go before inherited ones of the same name, and the
+/// mode follows an access list of its own.
+fn with_own(given: Inherited, own: Xattrs) -> Inherited {
+    let Inherited { mut attributes, xattrs: inherited } = given;
+    let list = own.iter().find(|(name, _)| name == b"system.posix_acl_access");
+    if let Some(list) = list.and_then(|(_, value)| Acl::from_xattr(value).ok())
+        && !list.entries().is_empty()
+    {
+        attributes.permissions = attributes.permissions & 0o7000 | list.mode();
+    }
+    let is_new = |(name, _): &Xattr| !own.iter().any(|(known, _)| known == name);
+    let inherited: Xattrs = inherited.into_iter().filter(is_new).collect();
+    Inherited { attributes, xattrs: own.into_iter().chain(inherited).collect() }
+}
+
+/// Does so for a directory, but hands its own default list over apart. That is set when the directory is full, since files
+/// that are copied into it have their own lists, or none; until then there is no other in its place.
+fn of_directory(given: Inherited, own: Xattrs) -> (Inherited, Option<Xattr>) {
+    let is_own = own.iter().any(|(name, _)| name == b"system.posix_acl_default");
+    let mut all = with_own(given, own);
+    let at = all.xattrs.iter().position(|(name, _)| is_own && name == b"system.posix_acl_default");
+    let list = at.map(|at| all.xattrs.swap_remove(at));
+    (all, list)
 }
 
 /// Why work ended before its end. What was done until then stays.

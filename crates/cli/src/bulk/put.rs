@@ -2,25 +2,26 @@
 
 use std::fs::File;
 
-use platfs_host::{Facts, Handle};
+use ondisk::units::InodeNumber;
+use platfs_host::{Facts, Handle, Kind};
 use platfs_image::archive::Run;
 
 use super::copy::Target;
 use super::maker::{Contents, Maker, New, Place, What};
 use super::{Halt, Job, take};
 
-/// Makes a regular file with the contents, permissions and times of an open file of the host.
+/// Makes a regular file with the contents, permissions and times of an open file of the host. Returns its inode, by which
+/// whoever asked for it knows it again: others may have given its name to another file.
 ///
 /// # Errors
 /// What the volume, the file or the watcher says; then nothing is made.
-pub fn put(job: &Job<'_>, file: &File, to: Target<'_>, force: bool) -> Result<(), Halt> {
+pub fn put(job: &Job<'_>, file: &File, to: Target<'_>, force: bool) -> Result<InodeNumber, Halt> {
     let failed = |error: std::io::Error| Halt::Stream(format!("the source: {error}"));
-    let facts = file.metadata().map_err(failed)?;
-    if !facts.is_file() {
+    let facts = Handle::of(file).and_then(|handle| handle.facts()).map_err(failed)?;
+    if facts.kind != Kind::File {
         return Err(Halt::refused(to.path, "can only be made of a regular file"));
     }
     job.changeable(to.path, to.directory)?;
-    let facts = Handle::of(file).and_then(|handle| handle.facts()).map_err(failed)?;
     // The kernel gives it its owner afterwards, and with it the bits that lend the owner's rights.
     let asked = take::asked(&Facts { mode: facts.mode & 0o777, ..facts }, None);
     let size = facts.size;
@@ -29,12 +30,7 @@ pub fn put(job: &Job<'_>, file: &File, to: Target<'_>, force: bool) -> Result<()
         take::fill(file, run.archive_offset.saturating_add(skip), room).map_err(failed)
     };
     let mut contents = Contents { size, runs: &runs, read: &mut read };
-    let mut maker = Maker::new(job, force);
     let new = New { what: What::File, asked, xattrs: Vec::new() };
-    maker.make(
-        Place { directory: to.directory, name: to.name.bytes(), path: to.path },
-        new,
-        &mut contents,
-    )?;
-    maker.flush()
+    let at = Place { directory: to.directory, name: to.name.bytes(), path: to.path };
+    Maker::new(job, force).alone(at, new, &mut contents)
 }

@@ -12,13 +12,13 @@ use std::path::Path;
 
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
-use platfs::{AttributeChange, Attributes, Kind, NewInode, Pin};
+use platfs::{AttributeChange, Attributes, Inherited, Kind, NewInode, Pin};
 use platfs_host::{Entry, Facts, Id, Kind as HostKind, Opened, Visitor, walk};
 use platfs_image::archive::Run;
 
 use super::copy::Target;
 use super::maker::{Contents, Maker, New, Place, What};
-use super::{Asked, Halt, Job, Xattrs};
+use super::{Asked, Halt, Job, Xattr, Xattrs};
 use crate::reading::joined;
 
 /// Options of a copy from the host.
@@ -86,11 +86,12 @@ pub fn take(
     let mut taking = Taking { job, maker, to, options, levels: Vec::new(), firsts: HashMap::new(), left_out };
     let done = walk(source, found, &mut taking);
     let ended = taking.maker.flush();
-    // What was made before a failure is as its original.
+    // What was made before a failure is as its original, and that failure is the one to tell.
+    let mut finished = Ok(());
     while let Some(level) = taking.levels.pop() {
-        taking.finish(&level)?;
+        finished = finished.and(taking.finish(&level));
     }
-    done.and(ended)
+    done.and(ended).and(finished)
 }
 
 /// A directory that was made and not left.
@@ -100,7 +101,7 @@ struct Level<'j> {
     path: Vec<u8>,
     finally: Attributes,
     /// The default list, which the directory gets when all is in it.
-    default_list: Option<(Vec<u8>, Vec<u8>)>,
+    default_list: Option<Xattr>,
 }
 
 struct Taking<'j, 'r> {
@@ -131,18 +132,14 @@ impl<'j> Taking<'j, '_> {
         })
     }
 
-    fn directory(&mut self, entry: &Entry<'_>, at: Place<'_>, mut xattrs: Xattrs) -> Result<(), Halt> {
+    fn directory(&mut self, entry: &Entry<'_>, at: Place<'_>, xattrs: Xattrs) -> Result<(), Halt> {
         super::name::check(at.path, at.name)?;
         self.maker.flush()?;
         let failed = Halt::at(at.path);
         let given = self.job.given(at.directory, FileType::Directory, &self.asked(&entry.facts));
         let given = given.map_err(&failed)?;
-        let default_list = super::default_list(&mut xattrs);
-        let mut all = self.job.settable(FileType::Directory, xattrs);
-        let inherited = given.xattrs.into_iter().filter(|(name, _)| !all.iter().any(|(own, _)| own == name));
-        let inherited: Vec<_> = inherited.collect();
-        all.extend(inherited);
-        let finally = given.attributes;
+        let own = self.job.settable(FileType::Directory, xattrs);
+        let (Inherited { attributes: finally, xattrs: all }, default_list) = super::of_directory(given, own);
         let attributes = Attributes { permissions: finally.permissions | 0o700, ..finally };
         let new = NewInode { kind: Kind::Directory, attributes, xattrs: &all };
         let number = self.job.now().create(at.directory, at.name, &new).map_err(&failed)?;
@@ -159,8 +156,8 @@ impl<'j> Taking<'j, '_> {
         let failed = Halt::at(&level.path);
         let volume = self.job.now();
         let node = volume.inode(level.number);
-        if let Some(list) = &level.default_list {
-            node.set_xattrs(std::slice::from_ref(list)).map_err(&failed)?;
+        if let Some((name, value)) = &level.default_list {
+            node.set_xattr(name, value).map_err(&failed)?;
         }
         let facts = self.job.volume.metadata(level.number).map_err(&failed)?;
         let finally = &level.finally;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use platfs_image::SourceError;
-use platfs_image::source::{Section, SourceOptions};
+use platfs_image::source::{Section, SourceOptions, SourceWarning};
 
 use super::cage;
 use super::live::{self, Alone};
@@ -59,7 +59,8 @@ impl Import {
         }
         let to = self.image.name();
         // What can't be read or unpacked changes nothing.
-        let archive = self.archive()?;
+        let (archive, cut) = self.archive()?;
+        self.odd(console, cut.iter().map(ToString::to_string))?;
         let done = match live::is_meant(to, []) {
             true => self.live(console, to, &archive)?,
             false => self.alone(console, &archive)?,
@@ -67,7 +68,18 @@ impl Import {
         live::say_at_length(console, (self.quiet, self.json), to, &done)
     }
 
-    fn archive(&self) -> Result<Section, Failure> {
+    /// Says what was odd. Whoever wants all that stands before a damage has less than all of the archive.
+    fn odd(&self, console: &mut Console<'_>, mut lines: impl Iterator<Item = String>) -> Result<(), Failure> {
+        lines.try_for_each(|line| match self.keep_going {
+            true => console.complain(Failure::Failed(line)),
+            false => {
+                console.warn(line);
+                Ok(())
+            }
+        })
+    }
+
+    fn archive(&self) -> Result<(Section, Vec<SourceWarning>), Failure> {
         let options = SourceOptions::new().keep_going(self.keep_going);
         let options = self.max_size.map_or(options.clone(), |most| options.max_size(most));
         let opened = match self.archive == "-" {
@@ -80,7 +92,8 @@ impl Import {
     fn live(&self, console: &mut Console<'_>, to: &OsStr, archive: &Section) -> Result<Done, Failure> {
         let file = archive.file().ok_or_else(|| Failure::Failed("the archive is no file".into()))?;
         let flags = if self.force { flag::FORCE } else { 0 };
-        live::ask_with(console, (Verb::Import, flags), live::directory(to)?, file)
+        let (done, lines) = live::ask_with((Verb::Import, flags), live::directory(to)?, file)?;
+        self.odd(console, lines.into_iter()).map(|()| done)
     }
 
     fn alone(&self, console: &mut Console<'_>, archive: &Section) -> Result<Done, Failure> {
@@ -91,14 +104,8 @@ impl Import {
             let job = Job::new(&image.volume, &actor, &watcher, Terms::ALL);
             let imported = import::import(&job, directory, archive, import::Options { force: self.force });
             done = job.done();
-            let odd = imported.map_err(|halt| writing::halted(image, halt))?;
-            for line in odd {
-                match self.keep_going {
-                    true => console.complain(Failure::Failed(line))?,
-                    false => console.warn(line),
-                }
-            }
-            Ok(())
+            let lines = imported.map_err(|halt| writing::halted(image, halt))?;
+            self.odd(console, lines.into_iter())
         })?;
         Ok(done)
     }

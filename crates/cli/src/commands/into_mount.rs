@@ -10,7 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use platfs_host::{
-    Descent, Directory, Dress, Entry, Facts, Handle, Opened, Place, Visitor, Xattrs, inside, named, walk,
+    Descent, Directory, Dress, Entry, Facts, Handle, Kind, Opened, Place, Visitor, Xattrs, inside, named,
+    walk,
 };
 use platfs_image::source::SourceOptions;
 
@@ -113,7 +114,7 @@ fn one(console: &mut Console<'_>, source: &Path, place: Place, how: How) -> Resu
         let spool = spool.map_err(|error| Failure::Failed(error.to_string()))?;
         let file = spool.file().ok_or_else(|| Failure::Failed("standard input: no file".into()))?;
         let name = copies.name.clone();
-        return copies.contents(file, &name).and_then(|()| copies.own(&name));
+        return copies.contents(file, &name).and_then(|copy| copies.own(&copy));
     }
     let found = named(source).map_err(failed)?;
     if let Some(what) = refused_alone(&found).filter(|_| !how.recursive) {
@@ -145,24 +146,30 @@ impl Copies<'_, '_> {
         live::host(self.path.as_os_str(), error)
     }
 
-    /// A file, by the server, which does it at once.
-    fn contents(&mut self, file: &File, name: &OsStr) -> Result<(), Failure> {
+    /// A file, by the server, which does it at once. It says which one it has made: that one gets its owner and set-id bits,
+    /// and no other that somebody puts in its place.
+    fn contents(&mut self, file: &File, name: &OsStr) -> Result<Handle, Failure> {
         let flags = if self.how.force { flag::FORCE } else { 0 };
         let shown = if self.way.depth() == 0 { self.path.clone() } else { self.path.join(name) };
         let found = self.way.here().and_then(|here| Found::below(here, name, &shown));
         let found = found.map_err(|error| self.there(error))?;
-        live::ask_with(self.console, (Verb::Put, flags), found, file)?;
-        Ok(())
+        let (_, lines) = live::ask_with((Verb::Put, flags), found, file)?;
+        let number = lines.first().and_then(|line| line.parse().ok());
+        let copy = self.way.here().and_then(|here| here.made(name, Kind::File));
+        let copy = copy.and_then(|copy| match copy.facts()?.id.inode {
+            inode if Some(inode) == number => Ok(copy),
+            _ => Err(io::Error::other("another file took the place of the new one")),
+        });
+        copy.map_err(|error| live::host(shown.as_os_str(), error))
     }
 
-    fn own(&mut self, name: &OsStr) -> Result<(), Failure> {
+    fn own(&self, copy: &Handle) -> Result<(), Failure> {
         let Some((uid, gid)) = self.how.owner else { return Ok(()) };
-        let owned = self.way.here().and_then(|here| here.handle(name)?.set_owner(uid, gid));
-        owned.map_err(|error| self.there(error))
+        copy.set_owner(uid, gid).map_err(|error| self.there(error))
     }
 
     /// Makes what the kernel makes at once, in place of what is no directory where that is asked for.
-    fn make(&mut self, name: &OsStr, made: impl Fn(&Directory) -> io::Result<()>) -> io::Result<()> {
+    fn make<T>(&mut self, name: &OsStr, made: impl Fn(&Directory) -> io::Result<T>) -> io::Result<T> {
         let (here, force) = (self.way.here()?, self.how.force);
         match made(here) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && force => {
@@ -181,15 +188,17 @@ impl Copies<'_, '_> {
                 first.and_then(|(above, known)| self.make(name, |here| above.link(&known, here, name)));
             return linked.map_err(|error| there(&self.path, error));
         }
-        match opened {
+        let kind = entry.facts.kind;
+        let copy = match opened {
             Opened::File(file) => self.contents(file, name)?,
             Opened::Link(target) => {
-                let made = self.make(name, |here| here.symlink(target.as_bytes(), name));
-                made.map_err(|error| there(&self.path, error))?;
+                let make = |here: &Directory| here.symlink(target.as_bytes(), name);
+                let made = self.make(name, |here| make(here).and_then(|()| here.made(name, kind)));
+                made.map_err(|error| there(&self.path, error))?
             }
             Opened::Directory(_) | Opened::Other => {
-                let (kind, device) = (entry.facts.kind, entry.facts.device);
-                match self.make(name, |here| here.make_node(name, kind, device)) {
+                let make = |here: &Directory| here.make_node(name, kind, entry.facts.device);
+                match self.make(name, |here| make(here).and_then(|()| here.made(name, kind))) {
                     // A device is the administrator's to make.
                     Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                         self.left_out.note(entry.path, &error.to_string());
@@ -198,16 +207,15 @@ impl Copies<'_, '_> {
                     made => made.map_err(|error| there(&self.path, error))?,
                 }
             }
-        }
+        };
         if has_others {
             self.links.note(entry.facts.id, name);
         }
         if !self.how.recursive {
-            return self.own(name);
+            return self.own(&copy);
         }
         let xattrs = self.xattrs(entry, opened);
-        let handle = self.way.here().and_then(|here| here.handle(name));
-        self.dress(handle, &entry.facts, &xattrs)
+        self.dress(Ok(copy), &entry.facts, &xattrs)
     }
 
     fn xattrs(&mut self, entry: &Entry<'_>, opened: &Opened) -> Xattrs {

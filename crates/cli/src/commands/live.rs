@@ -123,13 +123,8 @@ pub(super) fn ask(
     file: Option<&dyn AsFd>,
 ) -> Result<Done, Failure> {
     let (done, said) = sent(Asked { verb, flags, numbers: [] }, places, file)?;
-    match said {
-        Ok(lines) => {
-            lines.iter().for_each(|line| console.warn(line));
-            Ok(done)
-        }
-        Err(why) => Err(Failure::Failed(why)),
-    }
+    said.map_err(Failure::Failed)?.iter().for_each(|line| console.warn(line));
+    Ok(done)
 }
 
 /// Has the server do something with what a path names, once the kernel has handed over what was written; the report that
@@ -215,17 +210,18 @@ pub(super) fn lies_in(mount: &Found, file: &dyn AsFd) -> io::Result<bool> {
     Ok(device(file.as_fd())? == device(mount.directory().as_fd())?)
 }
 
-/// Has the server do something with the bytes of a file, or with those of a copy where the file lies in its mount.
+/// Has the server do something with the bytes of a file, or with those of a copy where the file lies in its mount; with what
+/// it says at the end.
 pub(super) fn ask_with(
-    console: &mut Console<'_>,
     (verb, flags): (Verb, u32),
     place: Found,
     file: &File,
-) -> Result<Done, Failure> {
+) -> Result<(Done, Vec<String>), Failure> {
     let failed = |error: io::Error| host(OsStr::from_bytes(place.shown()), error);
     let copy = if lies_in(&place, file).map_err(failed)? { Some(copied(file)?) } else { None };
     let file = copy.as_ref().unwrap_or(file);
-    ask(console, (verb, flags), &[place], Some(file as &dyn AsFd))
+    let (done, said) = sent(Asked { verb, flags, numbers: [] }, &[place], Some(file as &dyn AsFd))?;
+    Ok((done, said.map_err(Failure::Failed)?))
 }
 
 /// A copy of a file, with its permissions and times.

@@ -353,8 +353,8 @@ fn work<'r>(
         Verb::Tune => tuning::tune(job.volume, &file()?).map_err(Halt::Stream),
         Verb::Put => {
             let target = copy::Target { directory, name: named(name)?, path: shown };
-            put::put(job, &file()?, target, has(flag::FORCE))?;
-            Ok(Vec::new())
+            let made = put::put(job, &file()?, target, has(flag::FORCE))?;
+            Ok(vec![made.get().to_string()])
         }
         Verb::Snapshot | Verb::Resize | Verb::End => Err(Halt::Stream("no work on files".into())),
     }

@@ -281,6 +281,19 @@ fn what_is_cut_off_is_taken_as_far_as_it_goes() {
         assert_eq!(text(plat(&["ls"]).arg(&image)), "a\nlost+found\n", "{name}");
         fs::remove_file(&image).unwrap();
     }
+    // All entries are there, and what is packed is damaged behind them.
+    let archive = scratch.join("trailer.tar");
+    pack(&tree, &archive, &["--sort=name", "--gzip"]);
+    let mut bytes = fs::read(&archive).unwrap();
+    let trailer = bytes.len() - 8;
+    bytes[trailer] ^= 1;
+    fs::write(&archive, &bytes).unwrap();
+    let image = scratch.join("image");
+    succeed(plat(&["mkfs", "-q"]).arg(&image).arg("8M"));
+    fail(plat(&["import", "-q"]).arg(&image).arg(&archive));
+    let said = in_part(plat(&["import", "-q", "--keep-going"]).arg(&image).arg(&archive));
+    assert!(said.contains("trailer.tar") && said.contains("what stands before is taken"), "{said}");
+    assert_eq!(text(plat(&["ls"]).arg(&image)), "a\nb\nc\nlost+found\n");
     // What is packed otherwise is named, with what unpacks it.
     for (start, word) in [(&b"BZh91AY&SY"[..], "bunzip2"), (b"070701", "cpio"), (b"PK\x03\x04", "zip")] {
         let archive = scratch.join("other");

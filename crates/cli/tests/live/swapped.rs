@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -377,6 +377,66 @@ fn mounts(rounds: u64) {
     mounted.unmount();
 }
 
+/// A copy with the rights of root gets them, and not the file that its directory's owner puts in its place meanwhile.
+fn lent_rights(rounds: u64) {
+    let test = "swapped_lent_rights";
+    if !have(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let image = volume(&scratch, "-t ext4 -b 4096", "64M");
+    let mounted = Mounted::new(&image, &["-o", "rw"]).unwrap();
+    let (source, to) = (scratch.join("source"), mounted.path().join("to"));
+    fs::create_dir(&source).unwrap();
+    for number in 0..FILES {
+        let path = source.join(format!("f{number}"));
+        fs::write(&path, "trusted").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
+    }
+    let mut swaps = 0;
+    for round in 0..rounds {
+        let _ = fs::remove_dir_all(&to);
+        fs::create_dir_all(to.join("others")).unwrap();
+        // One is a user's, the other one root's, as earlier copies are.
+        for number in 0..2 * FILES {
+            let path = to.join(format!("others/{number}"));
+            fs::write(&path, "another one").unwrap();
+            std::os::unix::fs::chown(&path, Some(if number % 2 == 0 { 0 } else { 1001 }), None).unwrap();
+        }
+        let (turns, target) = (AtomicU64::new(0), to.join("source"));
+        swaps += rounds_beside(
+            |_| {
+                let mut swaps = 0;
+                for number in 0..FILES as u64 {
+                    let name = target.join(format!("f{number}"));
+                    if fs::metadata(&name).is_ok_and(|facts| facts.len() == 7 && facts.mode() & 0o4000 == 0) {
+                        let other = to.join(format!("others/{}", turns.fetch_add(1, Ordering::Relaxed)));
+                        swaps += u64::from(fs::rename(other, &name).is_ok());
+                    }
+                }
+                swaps
+            },
+            1,
+            |_| plat(&["put", "-r"], &[mounted.path(), &source, Path::new("to")]),
+        );
+        let made = fs::read_dir(&target).map(|entries| entries.flatten().collect()).unwrap_or(Vec::new());
+        for path in made.iter().map(fs::DirEntry::path) {
+            let facts = fs::metadata(&path).unwrap();
+            if fs::read(&path).unwrap() == b"another one" {
+                assert_eq!(facts.mode() & 0o6000, 0, "round {round}: {} lends rights", path.display());
+            }
+        }
+    }
+    println!("put -r of programs with set-id bits: {rounds} rounds, {swaps} exchanges");
+    assert!(swaps > 0, "no exchanges");
+    mounted.unmount();
+}
+
+#[test]
+fn what_takes_the_place_of_a_copy_gets_no_rights() {
+    lent_rights(rounds().min(20));
+}
+
 #[test]
 fn what_is_swapped_while_it_is_put_leads_to_nothing_outside() {
     into_images(rounds().min(50));
@@ -442,5 +502,6 @@ long!(
     out_of_images_for_long out_of_images,
     outputs_for_long outputs,
     stores_for_long stores,
-    mounts_for_long mounts
+    mounts_for_long mounts,
+    lent_rights_for_long lent_rights
 );

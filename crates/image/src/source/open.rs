@@ -136,12 +136,12 @@ impl SourceOptions {
         archived::read(self, reading, &section, name)
     }
 
-    /// The bytes of an archive at known places: a file as it is, or unpacked into a spool. Its entries are not
-    /// looked at.
+    /// The bytes of an archive at known places: a file as it is, or unpacked into a spool; with the damage before which that
+    /// ends. Its entries are not looked at.
     ///
     /// # Errors
     /// [`SourceError::Host`], [`SourceError::Compression`], [`SourceError::NoArchive`], [`SourceError::Foreign`].
-    pub fn unpacked(&self, path: impl AsRef<Path>) -> Result<Section, SourceError> {
+    pub fn unpacked(&self, path: impl AsRef<Path>) -> Result<(Section, Vec<SourceWarning>), SourceError> {
         let path = path.as_ref();
         let name = path.display().to_string();
         match Found::at(path)? {
@@ -150,8 +150,9 @@ impl SourceOptions {
             }
             Found::Stream(stream) => self.unpacked_stream(stream, &name),
             Found::File(packed) => {
-                let section = compression::unpacked(&mut Reading::new(self)?, packed, &name)?;
-                foreign::refuse(&section, &name).map(|()| section)
+                let mut reading = Reading::new(self)?;
+                let section = compression::unpacked(&mut reading, packed, &name)?;
+                foreign::refuse(&section, &name).map(|()| (section, reading.warnings))
             }
         }
     }
@@ -160,9 +161,14 @@ impl SourceOptions {
     ///
     /// # Errors
     /// As [`SourceOptions::unpacked`].
-    pub fn unpacked_stream(&self, stream: impl Read, name: &str) -> Result<Section, SourceError> {
-        let section = compression::spool_stream(&mut Reading::new(self)?, stream, name)?;
-        foreign::refuse(&section, name).map(|()| section)
+    pub fn unpacked_stream(
+        &self,
+        stream: impl Read,
+        name: &str,
+    ) -> Result<(Section, Vec<SourceWarning>), SourceError> {
+        let mut reading = Reading::new(self)?;
+        let section = compression::spool_stream(&mut reading, stream, name)?;
+        foreign::refuse(&section, name).map(|()| (section, reading.warnings))
     }
 
     /// All bytes of a stream, whatever they are, in a spool.
