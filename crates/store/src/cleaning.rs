@@ -20,9 +20,9 @@ use std::time::{Duration, SystemTime};
 use crate::census::Census;
 use crate::error::{Error, Result};
 use crate::keys::Named;
-use crate::leases::{Running, condemn, condemned, is_leased, seconds};
+use crate::leases::{Running, bytes_condemned, condemn, condemned, is_leased, seconds};
 use crate::marks;
-use crate::objects::Listed;
+use crate::objects::{Listed, REPLACED_MAX};
 use crate::store::Store;
 use crate::survey::{PREFIXES, REQUESTS, is_used};
 use crate::together::together;
@@ -99,6 +99,8 @@ struct Sweep {
     /// Keys, each with the second since when it is condemned.
     waiting: BTreeMap<String, u64>,
     due: Vec<String>,
+    /// Bytes of the list that are left for keys that were not in it.
+    room: u64,
 }
 
 impl Sweep {
@@ -109,7 +111,8 @@ impl Sweep {
         old: &BTreeMap<String, u64>,
         (begun, marked, grace): (SystemTime, SystemTime, Duration),
     ) -> Result<Self> {
-        let mut sweep = Sweep::default();
+        let taken: u64 = old.keys().map(|key| bytes_condemned(key)).sum();
+        let mut sweep = Sweep { room: REPLACED_MAX.saturating_sub(taken), ..Sweep::default() };
         for prefix in PREFIXES {
             store.objects().list(prefix, &mut |listed| {
                 if Named::of(&listed.key).is_none() {
@@ -145,7 +148,39 @@ impl Sweep {
             self.due.push(listed.key);
         } else {
             self.cleaned.wait(&listed);
-            self.waiting.insert(listed.key, since.unwrap_or(marked));
+            let bytes = if since.is_none() { bytes_condemned(&listed.key) } else { 0 };
+            // What the list has no room for is condemned by a later clean-up.
+            if let Some(room) = self.room.checked_sub(bytes) {
+                self.room = room;
+                self.waiting.insert(listed.key, since.unwrap_or(marked));
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::{Memory, Objects, Patience};
+
+    #[test]
+    fn no_more_is_condemned_than_the_list_has_room_for() {
+        let listed = |key: &str| Listed { key: key.to_owned(), size: 10, modified: SystemTime::UNIX_EPOCH };
+        let mut sweep = Sweep { room: 60, ..Sweep::default() };
+        for (key, since) in [("chunk/a", None), ("chunk/b", None), ("chunk/c", None), ("chunk/d", Some(50))] {
+            sweep.unused(listed(key), since, (100, 200, Duration::from_secs(60)));
+        }
+        let waiting: Vec<_> = sweep.waiting.iter().map(|(key, since)| (&key[6..], *since)).collect();
+        assert_eq!(waiting, [("a", 200), ("b", 200), ("d", 50)]);
+        assert_eq!((sweep.cleaned.waiting, sweep.cleaned.waiting_bytes, sweep.room), (4, 40, 2));
+        // The longest list there can be is read again.
+        let store = Store::new(Arc::new(Memory::new()) as Arc<dyn Objects>, Patience::default(), None);
+        let (key, since) = ("k".repeat(100), u64::MAX);
+        condemn(&store, &BTreeMap::from([(key.clone(), since)]), None).unwrap();
+        let bytes = store.objects().get("gc/condemned", 1000).unwrap().bytes;
+        assert_eq!(
+            (bytes.len() as u64, &condemned(&store).unwrap().0[&key]),
+            (bytes_condemned(&key), &since)
+        );
     }
 }

@@ -26,7 +26,7 @@ use crate::format::{hex, unhex};
 use crate::holder;
 use crate::keys::{id_of, key_of_manifest};
 use crate::marks::{first_epoch, now};
-use crate::objects::{Listed, Version};
+use crate::objects::{Listed, REPLACED_MAX, Version};
 use crate::renewal::renew;
 use crate::store::Store;
 
@@ -38,8 +38,6 @@ const CONDEMNED: &str = "gc/condemned";
 pub(crate) const LEASES: &str = "lease/";
 /// A mark is void after this: its program is gone.
 pub(crate) const VOID_AFTER: Duration = Duration::from_secs(24 * 3600);
-/// Most bytes of the list.
-const CONDEMNED_MAX: u64 = 256 << 20;
 /// Most bytes of a mark.
 const MARK_MAX: u64 = 4096;
 /// How the mark of a clean-up begins that has ended, and of one whose last requests may still be under way.
@@ -328,7 +326,7 @@ fn is_void(store: &Store, (mark, text): (&Listed, &str), now: SystemTime) -> boo
 
 /// What is condemned, each with the second since when, and the version of the list.
 pub(crate) fn condemned(store: &Store) -> Result<(BTreeMap<String, u64>, Option<Version>)> {
-    let object = match store.objects().get(CONDEMNED, CONDEMNED_MAX) {
+    let object = match store.objects().get(CONDEMNED, REPLACED_MAX) {
         Err(Error::Missing(_)) => return Ok((BTreeMap::new(), None)),
         object => object?,
     };
@@ -340,6 +338,12 @@ pub(crate) fn condemned(store: &Store) -> Result<(BTreeMap<String, u64>, Option<
     let found: Option<BTreeMap<_, _>> = text.lines().map(entry).collect();
     let damaged = || Error::damaged(CONDEMNED, "a line is no time and key");
     Ok((found.ok_or_else(damaged)?, Some(object.version)))
+}
+
+/// Bytes that a key takes in the list, or more.
+pub(crate) fn bytes_condemned(key: &str) -> u64 {
+    // With all digits that a number of seconds may have.
+    key.len() as u64 + 22
 }
 
 /// Writes down what is condemned.

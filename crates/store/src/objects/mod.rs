@@ -25,8 +25,9 @@ pub use remote::Remote;
 
 use crate::error::{Error, Result};
 
-/// Most bytes of an object that is ever replaced. What another program put in its place is not read for longer than that.
-pub(crate) const REPLACED_MAX: u64 = 64 << 20;
+/// Most bytes of an object that is ever replaced, of which lists of clean-ups are the longest. What another program put in
+/// its place is not read for longer than that.
+pub(crate) const REPLACED_MAX: u64 = 256 << 20;
 
 /// Most objects that one list may name, and most names that one level of keys may have. A list that does not end would else
 /// keep this program at work for ever, or take all its memory.
