@@ -59,6 +59,10 @@ pub fn lookalike(device: &dyn Device, name: &str) -> Option<String> {
         ));
     }
     let found = partitions(device).ok().filter(|found| !found.is_empty())?;
-    let names: Vec<String> = found.iter().map(|part| format!("{name}@part{}", part.number)).collect();
+    let names = found.iter().map(|part| {
+        let cut = if part.whole_on(device).is_err() { " (cut off)" } else { "" };
+        format!("{name}@part{}{cut}", part.number)
+    });
+    let names: Vec<String> = names.collect();
     Some(format!("it is a disk with partitions: {}", names.join(", ")))
 }

@@ -162,7 +162,7 @@ fn mbr(disk: &dyn Device, boot: &[u8]) -> Result<Vec<Partition>, TableError> {
             continue;
         }
         if entry.is_extended() {
-            logical(disk, entry.start, &mut found)?;
+            logical(disk, &entry, &mut found)?;
         } else {
             found.push(placed(number, entry.start * SECTOR, entry.count * SECTOR)?);
         }
@@ -172,14 +172,20 @@ fn mbr(disk: &dyn Device, boot: &[u8]) -> Result<Vec<Partition>, TableError> {
 }
 
 /// Follows the chain of extended boot records: each describes one partition, relative to itself, and
-/// the next record, relative to the first.
-fn logical(disk: &dyn Device, first: u64, found: &mut Vec<Partition>) -> Result<(), TableError> {
-    let mut at = first;
+/// the next record, relative to the first. Of a disk that was cut off before a record its place is known, which stands for
+/// its partition: others can be read for all that.
+fn logical(disk: &dyn Device, extended: &MbrEntry, found: &mut Vec<Partition>) -> Result<(), TableError> {
+    let first = extended.start;
+    let (mut at, mut count) = (first, extended.count);
     let mut seen = std::collections::HashSet::new();
     let before = found.iter().filter(|partition| partition.number > 4).count();
     let mut number = 5 + u32::try_from(before).unwrap_or(LOGICAL_MAX);
     while seen.insert(at) {
         let Some(record) = boot_record(disk, at * SECTOR)? else {
+            if (at + 1) * SECTOR > disk.size() {
+                found.push(placed(number, at * SECTOR, count * SECTOR)?);
+                return Ok(());
+            }
             return Err(TableError::Broken(format!("no extended boot record at sector {at}")));
         };
         let [partition, next, ..] = primary(&record);
@@ -191,7 +197,7 @@ fn logical(disk: &dyn Device, first: u64, found: &mut Vec<Partition>) -> Result<
         if next.kind == 0 || next.count == 0 {
             return Ok(());
         }
-        at = first + next.start;
+        (at, count) = (first + next.start, next.count);
         if seen.len() > LOGICAL_MAX as usize {
             return Err(TableError::Broken(format!("more than {LOGICAL_MAX} extended boot records")));
         }

@@ -40,7 +40,7 @@ pub struct FoundVolume {
 }
 
 /// Looks at each sector of a disk, and tells of volumes in the order in which they lie. Copies of superblocks inside their
-/// own volume are left out. What can't be read is passed over.
+/// own volume are left out. What can't be read is passed over, and holes are not read.
 ///
 /// # Errors
 /// Those of `alive`, which gets the bytes that were looked at.
@@ -50,7 +50,7 @@ pub fn search(
 ) -> io::Result<Vec<FoundVolume>> {
     let mut found: Vec<FoundVolume> = Vec::new();
     let mut piece = vec![0; PIECE + SUPERBLOCK_LEN];
-    let mut at = 0;
+    let mut at = data(disk, 0);
     while at < disk.size() && found.len() < MOST {
         let len = usize::try_from(disk.size() - at).unwrap_or(usize::MAX).min(piece.len());
         let bytes = piece.get_mut(..len).unwrap_or_default();
@@ -59,11 +59,17 @@ pub fn search(
             let volume = bytes.get(offset..).and_then(|bytes| volume(at + offset as u64, bytes));
             found.extend(volume.and_then(|volume| placed(volume, &found)));
         }
-        at += PIECE as u64;
+        at = data(disk, at + PIECE as u64);
         alive(at.min(disk.size()))?;
     }
     found.sort_by_key(|volume| volume.start);
     Ok(found)
+}
+
+/// The first sector from a place on that may hold more than zeros.
+fn data(disk: &dyn Device, at: u64) -> u64 {
+    let sector = disk.data_from(at) / SECTOR as u64 * SECTOR as u64;
+    sector.max(at)
 }
 
 /// A volume among those that are known; `None` for a copy inside its own.
@@ -116,6 +122,8 @@ fn volume(at: u64, bytes: &[u8]) -> Option<FoundVolume> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
     use crate::MemoryDevice;
 
@@ -133,6 +141,55 @@ mod tests {
         bytes[MAGIC_AT..MAGIC_AT + 2].copy_from_slice(&MAGIC);
         bytes[0x68..0x78].fill(uuid);
         bytes
+    }
+
+    /// Counts what is read of a device.
+    struct Counted(MemoryDevice, AtomicU64);
+
+    impl Device for Counted {
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+            self.1.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+            self.0.read_at(offset, buffer)
+        }
+
+        fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.0.write_at(offset, data)
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            self.0.flush()
+        }
+
+        fn data_from(&self, offset: u64) -> u64 {
+            let places = PLACES.map(|at| at + 1024);
+            places
+                .into_iter()
+                .find(|at| at + SUPERBLOCK_LEN as u64 > offset)
+                .map_or(self.size(), |at| at.max(offset))
+        }
+    }
+
+    /// Volumes on a disk that is nearly all a hole.
+    const PLACES: [u64; 3] = [3 << 30, (3 << 30) + (900 << 20) + 512, 1 << 40];
+
+    #[test]
+    fn holes_are_not_read() {
+        let disk = Counted(MemoryDevice::new(2 << 40), AtomicU64::new(0));
+        for (place, uuid) in PLACES.into_iter().zip(1..) {
+            disk.write_at(place + 1024, &superblock(0, uuid)).unwrap();
+        }
+        let mut last = 0;
+        let found = search(&disk, |bytes| {
+            last = bytes;
+            Ok(())
+        });
+        let found: Vec<u64> = found.unwrap().iter().map(|one| one.start).collect();
+        assert_eq!((&found[..], last), (&PLACES[..], 2 << 40));
+        assert!(disk.1.into_inner() < 8 << 20);
     }
 
     #[test]

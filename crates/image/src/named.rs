@@ -176,8 +176,8 @@ impl ImageSpec {
     /// See [`PartError`].
     pub fn place(&self, whole: &dyn Device) -> Result<(u64, u64), PartError> {
         let partition = match &self.part {
-            Part::Partition(number) => find(partitions(whole)?, *number)?,
-            Part::Named(name) => find_named(partitions(whole)?, name)?,
+            Part::Partition(number) => find(whole, *number)?,
+            Part::Named(name) => find_named(whole, name)?,
             Part::Whole | Part::From(_) => return self.readable(whole),
         };
         partition.whole_on(whole)?;
@@ -195,8 +195,8 @@ impl ImageSpec {
             Part::From(offset) if !offset.is_multiple_of(SECTOR) => Err(PartError::Unaligned(*offset)),
             Part::From(offset) if *offset >= size => Err(PartError::BehindEnd { offset: *offset, size }),
             Part::From(offset) => Ok((*offset, size - offset)),
-            Part::Partition(number) => on(whole, &find(partitions(whole)?, *number)?),
-            Part::Named(name) => on(whole, &find_named(partitions(whole)?, name)?),
+            Part::Partition(number) => on(whole, &find(whole, *number)?),
+            Part::Named(name) => on(whole, &find_named(whole, name)?),
         }
     }
 }
@@ -225,7 +225,7 @@ pub fn shrunk(spec: &ImageSpec, disk: &dyn Device, bytes: u64) -> Result<Growth,
 fn number_of(spec: &ImageSpec, disk: &dyn Device) -> Result<u32, PartError> {
     match &spec.part {
         Part::Partition(number) => Ok(*number),
-        Part::Named(name) => Ok(find_named(partitions(disk)?, name)?.number),
+        Part::Named(name) => Ok(find_named(disk, name)?.number),
         Part::Whole | Part::From(_) => Err(TableError::NoTable.into()),
     }
 }
@@ -250,23 +250,28 @@ fn parse_part(part: &[u8]) -> Option<Part> {
 }
 
 /// The partitions of a disk, for messages.
-fn known(all: &[Partition]) -> String {
-    let words = all.iter().map(|partition| match &partition.name {
-        Some(name) => format!("part{} ({})", partition.number, Shown(name.as_bytes())),
-        None => format!("part{}", partition.number),
+fn known(all: &[Partition], disk: &dyn Device) -> String {
+    let words = all.iter().map(|partition| {
+        let name = partition.name.iter().map(|name| Shown(name.as_bytes()).to_string());
+        let cut = partition.whole_on(disk).is_err().then(|| "cut off".to_owned());
+        let more: Vec<String> = name.chain(cut).collect();
+        let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join(", ")) };
+        format!("part{}{more}", partition.number)
     });
     let words: Vec<String> = words.collect();
     if words.is_empty() { "none".to_owned() } else { words.join(", ") }
 }
 
-fn find(all: Vec<Partition>, wanted: u32) -> Result<Partition, PartError> {
-    let known = known(&all);
+fn find(disk: &dyn Device, wanted: u32) -> Result<Partition, PartError> {
+    let all = partitions(disk)?;
+    let known = known(&all, disk);
     let found = all.into_iter().find(|partition| partition.number == wanted);
     found.ok_or(PartError::NoPartition { wanted, known })
 }
 
-fn find_named(all: Vec<Partition>, wanted: &str) -> Result<Partition, PartError> {
-    let known = known(&all);
+fn find_named(disk: &dyn Device, wanted: &str) -> Result<Partition, PartError> {
+    let all = partitions(disk)?;
+    let known = known(&all, disk);
     let mut named: Vec<Partition> =
         all.into_iter().filter(|one| one.name.as_deref() == Some(wanted)).collect();
     match (named.pop(), named.len()) {

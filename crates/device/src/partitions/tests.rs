@@ -54,6 +54,23 @@ fn logical_partitions_count_from_five_and_are_placed_relative_to_their_record() 
 }
 
 #[test]
+fn records_behind_the_end_of_a_disk_hide_no_partition() {
+    let disk = MemoryDevice::new(DISK);
+    let far = u32::try_from(DISK / 512).unwrap();
+    put_mbr(&disk, 0, &[(0x83, 2048, 100), (0x0F, 8192, 2 * far)]);
+    put_mbr(&disk, 8192, &[(0x83, 64, 10), (0x05, far - 8192, 500)]);
+    let at = |sector: u32| u64::from(sector) * 512;
+    let first = [(1, at(2048), 100 * 512), (5, at(8256), 10 * 512)];
+    assert_eq!(numbers(&disk), [&first[..], &[(6, DISK, 500 * 512)]].concat());
+    let found = partitions(&disk).unwrap();
+    assert!(found[1].whole_on(&disk).is_ok());
+    assert!(found[2].size_on(&disk).unwrap_err().to_string().contains("partition 6"));
+    // One that is there, and is none, is damage.
+    put_mbr(&disk, 8192, &[(0x83, 64, 10), (0x05, far - 8193, 500)]);
+    assert!(partitions(&disk).unwrap_err().to_string().contains("no extended boot record"));
+}
+
+#[test]
 fn a_chain_that_comes_back_is_broken_not_endless() {
     let disk = MemoryDevice::new(DISK);
     put_mbr(&disk, 0, &[(0x05, 100, 1000)]);
