@@ -345,14 +345,14 @@ fn what_a_killed_export_left_is_named() {
     let (tree, image) = (scratch.join("tree"), scratch.join("disk.img"));
     fs::create_dir_all(tree.join("d")).unwrap();
     must(plat(&["build", "-q"], &[&tree, &image]));
-    fs::create_dir(scratch.join(".plat-0123456789abcdef")).unwrap();
+    fs::create_dir(scratch.join(".plat-abcdefgh234567zz")).unwrap();
     for (verb, out) in [("export", "one"), ("get", "two")] {
         let arguments: &[&str] = if verb == "get" { &["get", "-r"] } else { &["export"] };
         let (from, to) = (Path::new("/d"), scratch.join(out));
         let paths: &[&Path] = if verb == "get" { &[&image, from, &to] } else { &[&image, &to] };
         let said = plat(arguments, paths);
         let said = String::from_utf8_lossy(&said.stderr).into_owned();
-        assert!(said.lines().count() == 1 && said.contains(".plat-0123456789abcdef: is left"), "{said}");
+        assert!(said.lines().count() == 1 && said.contains(".plat-abcdefgh234567zz: is left"), "{said}");
         assert!(to.is_dir());
     }
 }

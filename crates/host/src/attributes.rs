@@ -32,6 +32,72 @@ const XATTR_MAX: usize = 64 << 10;
 /// Answers of Linux where a file system has no attributes.
 const NO_XATTRS: [Errno; 2] = [Errno::OPNOTSUPP, Errno::PERM];
 
+/// A file whose extended attributes are asked for.
+#[derive(Clone, Copy, Debug)]
+pub enum XattrsOf<'a> {
+    /// An open one.
+    Open(BorrowedFd<'a>),
+    /// What a path leads to.
+    Path(&'a OsStr),
+    /// What has this path itself, be it a link.
+    Entry(&'a OsStr),
+}
+
+impl XattrsOf<'_> {
+    fn list(self, room: &mut [u8]) -> Result<usize, Errno> {
+        match self {
+            XattrsOf::Open(file) => rustix::fs::flistxattr(file, room),
+            XattrsOf::Path(path) => rustix::fs::listxattr(path, room),
+            XattrsOf::Entry(path) => rustix::fs::llistxattr(path, room),
+        }
+    }
+
+    fn get(self, name: &OsStr, room: &mut [u8]) -> Result<usize, Errno> {
+        match self {
+            XattrsOf::Open(file) => rustix::fs::fgetxattr(file, name, room),
+            XattrsOf::Path(path) => rustix::fs::getxattr(path, name, room),
+            XattrsOf::Entry(path) => rustix::fs::lgetxattr(path, name, room),
+        }
+    }
+}
+
+/// Reads extended attributes, of many files with the same memory.
+#[derive(Debug)]
+pub struct XattrReader {
+    /// Room for one value, or the list of names.
+    buffer: Vec<u8>,
+}
+
+impl Default for XattrReader {
+    fn default() -> Self {
+        XattrReader { buffer: vec![0; XATTR_MAX] }
+    }
+}
+
+impl XattrReader {
+    /// The extended attributes of a file, but for those that the caller may not see.
+    ///
+    /// # Errors
+    /// The system's, with what was tried.
+    pub fn read(&mut self, of: XattrsOf<'_>) -> Result<Xattrs, (&'static str, Errno)> {
+        let len = match of.list(&mut self.buffer) {
+            Err(error) if NO_XATTRS.contains(&error) => 0,
+            listed => listed.map_err(|error| ("list the attributes of", error))?,
+        };
+        let names = self.buffer.get(..len).unwrap_or_default().to_vec();
+        let mut found = Xattrs::new();
+        for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            match of.get(OsStr::from_bytes(name), &mut self.buffer) {
+                Ok(len) => found.push((name.to_vec(), self.buffer.get(..len).unwrap_or_default().to_vec())),
+                // Listed, but gone or not for the caller: trusted attributes belong to the administrator.
+                Err(error) if error == Errno::NODATA || NO_XATTRS.contains(&error) => {}
+                Err(error) => return Err(("read the attributes of", error)),
+            }
+        }
+        Ok(found)
+    }
+}
+
 /// Attributes that a copy gets from its original.
 #[derive(Clone, Copy, Debug)]
 pub struct Dress<'a> {
@@ -141,33 +207,17 @@ impl Handle {
     /// # Errors
     /// The system's.
     pub fn xattrs(&self) -> io::Result<Xattrs> {
-        let mut buffer = vec![0; XATTR_MAX];
-        let listed = match self.by_name {
-            true => rustix::fs::listxattr(self.path(), &mut buffer[..]),
-            false => rustix::fs::flistxattr(&self.descriptor, &mut buffer[..]),
+        let path = self.path();
+        let of = if self.by_name {
+            XattrsOf::Path(OsStr::new(&path))
+        } else {
+            XattrsOf::Open(self.descriptor.as_fd())
         };
-        let len = match listed {
+        match XattrReader::default().read(of) {
             // Without /proc a link has no path that leads to it.
-            Err(Errno::NOENT) if self.by_name => 0,
-            Err(error) if NO_XATTRS.contains(&error) => 0,
-            listed => listed?,
-        };
-        let names = buffer.get(..len).unwrap_or_default().to_vec();
-        let mut found = Xattrs::new();
-        for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-            let key = OsStr::from_bytes(name);
-            let value = match self.by_name {
-                true => rustix::fs::getxattr(self.path(), key, &mut buffer[..]),
-                false => rustix::fs::fgetxattr(&self.descriptor, key, &mut buffer[..]),
-            };
-            match value {
-                Ok(len) => found.push((name.to_vec(), buffer.get(..len).unwrap_or_default().to_vec())),
-                // Listed, but gone or not for the caller.
-                Err(error) if error == Errno::NODATA || NO_XATTRS.contains(&error) => {}
-                Err(error) => return Err(error.into()),
-            }
+            Err((_, Errno::NOENT)) if self.by_name => Ok(Xattrs::new()),
+            read => read.map_err(|(_, error)| error.into()),
         }
-        Ok(found)
     }
 
     /// Gives a copy what its original has, as far as the caller may. The owner comes first, since setting it clears

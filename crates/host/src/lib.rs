@@ -25,7 +25,7 @@ mod tree;
 mod unfinished;
 mod walk;
 
-pub use attributes::{Dress, Handle, Lacks, Times, Xattrs};
+pub use attributes::{Dress, Handle, Lacks, Times, XattrReader, Xattrs, XattrsOf};
 pub use contents::{Runs, copy, runs};
 pub use descent::Descent;
 pub use directory::{Directory, Entries};

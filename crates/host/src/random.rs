@@ -4,13 +4,22 @@ use rustix::rand::GetRandomFlags;
 use std::ffi::OsString;
 use std::io;
 
+/// Letters of random names.
+const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+/// Letters of one.
+const LENGTH: usize = 16;
+
+/// True if [`name`] could have made this, behind its prefix.
+pub(crate) fn is_random(letters: &[u8]) -> bool {
+    letters.len() == LENGTH && letters.iter().all(|letter| LETTERS.contains(letter))
+}
+
 /// A name of 16 random letters behind `prefix`: nobody can have put something there before.
 ///
 /// # Errors
 /// The system gives no random bytes.
 pub(crate) fn name(prefix: &str) -> io::Result<OsString> {
-    const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-    let mut bytes = [0_u8; 16];
+    let mut bytes = [0_u8; LENGTH];
     let mut done = 0;
     while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
         done += rustix::rand::getrandom(rest, GetRandomFlags::empty())?;

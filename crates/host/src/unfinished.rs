@@ -4,12 +4,15 @@
 
 use crate::directory::Directory;
 use crate::facts::{Id, Kind};
+use crate::random;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Start of the names of what is not whole yet.
 pub(crate) const UNFINISHED: &str = ".plat-";
@@ -67,24 +70,47 @@ fn abandon_those(are_meant: impl Fn(&Named) -> bool) {
     }
 }
 
-/// Has others see that a directory is worked on. Where the file system has no locks they can't.
+/// Tries to get a lock that others hold for the moment of a look.
+const TRIES: u32 = 200;
+/// Time between two tries.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Time that a directory has from being made to being marked, before it counts as left behind.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// Has others see that a directory is worked on. A look at it holds the lock for a moment, which is waited for; somebody who
+/// holds it to annoy is not. Where the file system has no locks they can't see it.
 pub(crate) fn mark_as_used(directory: &Directory) {
-    let _ = flock(directory, FlockOperation::NonBlockingLockExclusive);
+    for _ in 0..TRIES {
+        match flock(directory, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(PAUSE),
+            _ => return,
+        }
+    }
 }
 
 /// Names of directories in this one that are not whole and that nobody works on any more: a command of this user was
 /// killed.
 #[must_use]
 pub fn left_behind(above: &Directory) -> Vec<OsString> {
+    left_behind_after(above, || std::thread::sleep(GRACE))
+}
+
+/// The same. What seems to be left is looked at again after a pause: it may have been made just now.
+fn left_behind_after(above: &Directory, pause: impl FnOnce()) -> Vec<OsString> {
     let names = above.entries().into_iter().flatten().flatten();
-    names.filter(|name| is_left_behind(above, name)).collect()
+    let mut names: Vec<OsString> = names.filter(|name| is_left_behind(above, name)).collect();
+    if !names.is_empty() {
+        pause();
+        names.retain(|name| is_left_behind(above, name));
+    }
+    names
 }
 
 fn is_left_behind(above: &Directory, name: &OsStr) -> bool {
     let own = rustix::process::geteuid().as_raw();
     let is_ours = |name: &OsStr| {
         let bytes = name.as_bytes();
-        bytes.len() == UNFINISHED.len() + 16 && bytes.starts_with(UNFINISHED.as_bytes())
+        bytes.strip_prefix(UNFINISHED.as_bytes()).is_some_and(random::is_random)
     };
     let is_own = || above.look(name).is_ok_and(|facts| facts.kind == Kind::Directory && facts.uid == own);
     // What is locked by this look is let go with its handle.
@@ -103,12 +129,34 @@ mod tests {
         let above = tempfile::tempdir().unwrap();
         let directory = Directory::open(above.path()).unwrap();
         let new = crate::NewDirectory::below(directory.try_clone().unwrap(), OsStr::new("out")).unwrap();
-        for name in [".plat-short", ".plat-0123456789abcdef", "plat-0123456789abcdef0"] {
+        let others =
+            [".plat-short", ".plat-abcdefgh234567zz", "plat-abcdefgh234567zzz", ".plat-\x1b[2Jabcdefgh2345"];
+        for name in others {
             fs::create_dir(above.path().join(name)).unwrap();
         }
-        fs::write(above.path().join(".plat-fedcba9876543210"), "a file").unwrap();
-        assert_eq!(left_behind(&directory), [".plat-0123456789abcdef"]);
+        fs::write(above.path().join(".plat-zz234567abcdefgh"), "a file").unwrap();
+        assert_eq!(left_behind(&directory), [".plat-abcdefgh234567zz"]);
+        // One that was made just before the look, and is marked only then.
+        let other = directory.enter(OsStr::new(".plat-abcdefgh234567zz")).unwrap();
+        assert!(left_behind_after(&directory, || mark_as_used(&other)).is_empty());
         drop(new);
+    }
+
+    #[test]
+    fn a_look_at_a_new_directory_does_not_keep_it_unmarked() {
+        let above = tempfile::tempdir().unwrap();
+        let open = || Directory::open(above.path()).unwrap();
+        let (looked, own) = (open(), open());
+        flock(&looked, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let worker = std::thread::spawn(move || {
+            mark_as_used(&own);
+            own
+        });
+        std::thread::sleep(20 * PAUSE);
+        drop(looked);
+        let own = worker.join().unwrap();
+        assert!(flock(open(), FlockOperation::NonBlockingLockExclusive).is_err());
+        drop(own);
     }
 
     #[test]

@@ -253,9 +253,9 @@ pub(super) fn name_left_behind(console: &mut Console<'_>, place: Option<&Place>)
     let Some(place) = place else { return };
     let above = place.path.parent().unwrap_or(Path::new(""));
     for name in left_behind(&place.directory) {
-        let shown = above.join(name);
-        console
-            .warn(format!("{}: is left of a command that was killed; `rm -r` removes it", shown.display()));
+        let path = above.join(name);
+        let shown = Shown(path.as_os_str().as_bytes());
+        console.warn(format!("{shown}: is left of a command that was killed; `rm -r` removes it"));
     }
 }
 

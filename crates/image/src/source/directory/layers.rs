@@ -39,8 +39,16 @@ impl Tree<'_> {
         }
     }
 
-    /// Does what whiteouts of a directory say, while it holds only what lower layers put there; gives the other entries.
-    pub(super) fn whiteouts(&mut self, job: &Job, found: Vec<Found>) -> Result<Vec<Found>, SourceError> {
+    /// Does what whiteouts of a directory say, while it holds only what lower layers put there; gives the other entries with
+    /// their meaning to overlayfs.
+    pub(super) fn whiteouts(
+        &mut self,
+        job: &Job,
+        found: Vec<Found>,
+    ) -> Result<Vec<(Found, Sign)>, SourceError> {
+        if !self.is_layer {
+            return Ok(found.into_iter().map(|found| (found, Sign::None)).collect());
+        }
         let mut others = Vec::new();
         for found in found {
             let sign = self.sign(&join(&job.path, &found.name), &found.stat, &found.xattrs)?;
@@ -49,7 +57,7 @@ impl Tree<'_> {
                 continue;
             }
             if !found.name.starts_with(WHITEOUT) {
-                others.push(found);
+                others.push((found, sign));
                 continue;
             }
             match whiteout(&found.name) {

@@ -4,15 +4,13 @@ use super::Failed;
 use crate::archive::{Run, Xattr};
 use crate::source::filter::Excludes;
 use ondisk::inode::InodeFlags;
+use platfs_host::{XattrReader, XattrsOf};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-
-/// What Linux answers where a file system has no attributes.
-const NO_XATTRS: [Errno; 2] = [Errno::OPNOTSUPP, Errno::PERM];
 
 /// An entry as the host reports it.
 pub(super) struct Found {
@@ -45,8 +43,7 @@ pub(in crate::source) fn flags_of(file: impl AsFd) -> InodeFlags {
 /// Looks at entries, one thread's worth of it.
 pub(super) struct Lister<'a> {
     exclude: &'a Excludes,
-    /// Room for one attribute's value, or the list of names: the most that Linux returns.
-    buffer: Vec<u8>,
+    reader: XattrReader,
     /// Open files have paths: `/proc` is mounted.
     has_paths: bool,
     /// Directories on which another file system is mounted are not entered.
@@ -58,7 +55,6 @@ pub(super) fn has_paths() -> bool {
     Path::new("/proc/self/fd").exists()
 }
 
-/// What an entry's attributes are asked of.
 /// Paths that are left out, each with the reason.
 pub(super) type LeftOut = Vec<(Vec<u8>, &'static str)>;
 
@@ -87,30 +83,9 @@ const KERNELS: [u32; 16] = [
     0x6573_5543,
 ];
 
-enum Asked {
-    Path(Vec<u8>),
-    Open(OwnedFd),
-}
-
-impl Asked {
-    fn list(&self, room: &mut [u8]) -> Result<usize, Errno> {
-        match self {
-            Asked::Path(path) => rustix::fs::llistxattr(OsStr::from_bytes(path), room),
-            Asked::Open(file) => rustix::fs::flistxattr(file, room),
-        }
-    }
-
-    fn get(&self, name: &OsStr, room: &mut [u8]) -> Result<usize, Errno> {
-        match self {
-            Asked::Path(path) => rustix::fs::lgetxattr(OsStr::from_bytes(path), name, room),
-            Asked::Open(file) => rustix::fs::fgetxattr(file, name, room),
-        }
-    }
-}
-
 impl<'a> Lister<'a> {
     pub(super) fn new(exclude: &'a Excludes, stays: bool) -> Self {
-        Self { exclude, stays, buffer: vec![0; 64 << 10], has_paths: has_paths() }
+        Self { exclude, stays, reader: XattrReader::default(), has_paths: has_paths() }
     }
 
     /// Why the contents of a directory are left out, where another file system is mounted on it.
@@ -182,38 +157,21 @@ impl<'a> Lister<'a> {
         path: &[u8],
         kind: FileType,
     ) -> Result<Vec<Xattr>, Failed> {
-        let asked = match kind {
+        let read = match kind {
             _ if self.has_paths => {
                 let above = format!("/proc/self/fd/{}/", directory.as_raw_fd());
-                Asked::Path([above.as_bytes(), name].concat())
+                let entry = [above.as_bytes(), name].concat();
+                self.reader.read(XattrsOf::Entry(OsStr::from_bytes(&entry)))
             }
             FileType::RegularFile | FileType::Directory => {
                 let opened = open_file(directory, name);
-                Asked::Open(opened.map_err(|error| Failed::new("open", path, error))?)
+                let opened = opened.map_err(|error| Failed::new("open", path, error))?;
+                self.reader.read(XattrsOf::Open(opened.as_fd()))
             }
             _ => return Ok(Vec::new()),
         };
-        let len = match asked.list(&mut self.buffer) {
-            Ok(0) => return Ok(Vec::new()),
-            Ok(len) => len,
-            Err(error) if NO_XATTRS.contains(&error) => return Ok(Vec::new()),
-            Err(error) => return Err(Failed::new("list the attributes of", path, error)),
-        };
-        let list = self.buffer.get(..len).unwrap_or_default().to_vec();
-        let mut xattrs = Vec::new();
-        for name in list.split(|&b| b == 0).filter(|name| !name.is_empty()) {
-            let key = OsStr::from_bytes(name);
-            match asked.get(key, &mut self.buffer) {
-                Ok(len) => xattrs.push(Xattr {
-                    name: name.into(),
-                    value: self.buffer.get(..len).unwrap_or_default().into(),
-                }),
-                // Listed, but gone or not for us: trusted attributes belong to the administrator.
-                Err(error) if error == Errno::NODATA || NO_XATTRS.contains(&error) => {}
-                Err(error) => return Err(Failed::new("read the attributes of", path, error)),
-            }
-        }
-        Ok(xattrs)
+        let read = read.map_err(|(action, error)| Failed::new(action, path, error))?;
+        Ok(read.into_iter().map(|(name, value)| Xattr { name: name.into(), value: value.into() }).collect())
     }
 }
 

@@ -19,6 +19,7 @@ pub(super) use list::flags_of;
 use super::attributes::{Attributes, Ids};
 use super::catalogue::{CatalogueBuilder, CatalogueError, NewNode, NodeId, Origin};
 use super::error::{SourceError, SourceWarning};
+use super::overlayfs::Sign;
 use super::reading::Reading;
 use crate::archive::{Device, Times, Timestamp, Xattr};
 use list::{Found, LeftOut, Lister};
@@ -217,8 +218,7 @@ impl Tree<'_> {
         }
         let Some(directory) = directory else { return Ok(jobs) };
         self.builder.set_flags(job.node, list::flags_of(&*directory));
-        let found = if self.is_layer { self.whiteouts(&job, found)? } else { found };
-        for found in found {
+        for (found, sign) in self.whiteouts(&job, found)? {
             self.reading.meter.file()?;
             let path = join(&job.path, &found.name);
             if self.builder.options().except.contains(&(found.stat.st_dev, found.stat.st_ino)) {
@@ -226,7 +226,7 @@ impl Tree<'_> {
                 self.reading.warnings.push(SourceWarning::LeftOut { path, reason });
                 continue;
             }
-            if let Some((node, host)) = self.put(&job, &path, &found)? {
+            if let Some((node, host)) = self.put(&job, &path, (&found, sign))? {
                 let parent = Arc::clone(&directory);
                 jobs.push(Job { parent, name: Some(found.name), path, node, host });
             }
@@ -235,7 +235,12 @@ impl Tree<'_> {
     }
 
     /// Puts one entry; a directory's node and number come back.
-    fn put(&mut self, job: &Job, path: &[u8], found: &Found) -> Result<Option<(NodeId, u32)>, SourceError> {
+    fn put(
+        &mut self,
+        job: &Job,
+        path: &[u8],
+        (found, sign): (&Found, Sign),
+    ) -> Result<Option<(NodeId, u32)>, SourceError> {
         let stat = &found.stat;
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         let inode = (stat.st_dev, stat.st_ino);
@@ -245,7 +250,6 @@ impl Tree<'_> {
             return linked.map(|()| None).map_err(|error| self.misplaced(error));
         }
         if is_directory {
-            let sign = self.sign(path, stat, &found.xattrs)?;
             let attributes = attributes(stat, self.shown(&found.xattrs));
             let put = self.builder.put_host_directory((job.node, job.host), &found.name, attributes);
             let (node, host) = put.map_err(|error| self.misplaced(error))?;
