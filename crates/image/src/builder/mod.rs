@@ -101,6 +101,9 @@ impl Free {
     /// The largest part of a volume that can be asked for: its own structures and what is reserved take the rest.
     pub const PERCENT_MOST: u8 = 80;
 
+    /// The most that a volume may become, as a multiple of what it is without that room: more would be for next to nothing.
+    pub const TIMES_MOST: u64 = 100;
+
     /// Blocks of a volume that have to be free for it, with those that users can't fill: `reserved` ones for root, and what
     /// a mount keeps back for maps of extents, a fiftieth of the clusters and 4,096 at most.
     #[must_use]
@@ -113,6 +116,43 @@ impl Free {
         };
         let kept = ((geometry.blocks >> geometry.cluster_log2) / 50).min(4096) << geometry.cluster_log2;
         room.saturating_add(reserved).saturating_add(if extents { kept } else { 0 })
+    }
+
+    /// Blocks that a volume grows by to have `missing` more blocks free for it: of what it gets, users want their part again,
+    /// and as large a part as `taken` is of it now is no room for files. `None` if both parts together are all of it.
+    #[must_use]
+    pub fn growth(self, missing: u64, taken: u64, geometry: &Geometry) -> Option<u64> {
+        let part = match self {
+            Free::Bytes(_) => 0,
+            Free::Percent(part) => u128::from(part.min(Self::PERCENT_MOST)),
+        };
+        let blocks = u128::from(geometry.blocks.max(1));
+        let left = (blocks * 100).checked_sub(blocks * part + u128::from(taken) * 100)?;
+        let more = (left > 0).then(|| u128::from(missing) * blocks * 100 / left)?;
+        Some(u64::try_from(more).unwrap_or(u64::MAX))
+    }
+
+    /// Blocks of the tables and bitmaps of a volume with that shape, as far as they grow with it.
+    #[must_use]
+    pub fn tables(geometry: &Geometry) -> u64 {
+        let each = u128::from(geometry.inode_table_blocks()) + 2;
+        let tables = u128::from(geometry.blocks) * each / u128::from(geometry.blocks_per_group.max(1));
+        u64::try_from(tables).unwrap_or(u64::MAX)
+    }
+
+    /// Complaint about a volume of which nothing is left for files.
+    #[must_use]
+    pub fn too_much(self, reserved: u64, geometry: &Geometry) -> String {
+        let part = match self {
+            Free::Bytes(bytes) => format!("{bytes} bytes"),
+            Free::Percent(part) => format!("{part}%"),
+        };
+        let blocks = geometry.blocks.max(1);
+        let reserved = reserved.saturating_mul(100).saturating_add(blocks / 2) / blocks;
+        format!(
+            "auto+{part}: with {reserved}% that are reserved for root, and the tables of the volume, nothing is left for files; \
+             ask for less, or reserve less (-m)"
+        )
     }
 
     /// The blocks, from the features of a superblock.

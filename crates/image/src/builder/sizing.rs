@@ -101,8 +101,14 @@ impl Job<'_> {
     }
 
     /// The size at which `wanted` clusters are free. A volume of `n` more blocks has at most `n` more free
-    /// ones, so that going up by what is missing never goes past the smallest answer.
-    fn size_with_free(&self, start: u64, wanted: impl Fn(&Plan, u64) -> u64) -> Result<u64, BuildError> {
+    /// ones, so that going up by what is missing never goes past the smallest answer. `growth` may say more than what is
+    /// missing, or that no size is large enough.
+    fn size_with_free(
+        &self,
+        start: u64,
+        wanted: impl Fn(&Plan, u64) -> u64,
+        growth: impl Fn(&Plan, u64) -> Result<u64, BuildError>,
+    ) -> Result<u64, BuildError> {
         let block = |plan: &Plan| u64::from(plan.geometry().block_size.bytes());
         let mut bytes = self.smallest_accepted(start)?;
         loop {
@@ -111,8 +117,8 @@ impl Job<'_> {
             if missing == 0 {
                 return Ok(bytes);
             }
-            let more =
-                bytes.next_multiple_of(block(&plan)).saturating_add(missing.saturating_mul(block(&plan)));
+            let more = growth(&plan, missing)?.saturating_mul(block(&plan));
+            let more = bytes.next_multiple_of(block(&plan)).saturating_add(more);
             bytes = self.smallest_accepted(more)?;
         }
     }
@@ -162,24 +168,43 @@ impl Job<'_> {
     }
 
     fn automatic_size(&self) -> Result<u64, BuildError> {
-        self.size_with(|plan, data, names| {
+        let wanted = |plan: &Plan, data: u64, names: u64| {
             let contents = data + names + self.align_blocks(plan);
             contents + contents / 10 + (HEAD_ROOM >> plan.geometry().block_size.log2())
-        })
+        };
+        self.size_with(wanted, |_, missing| Ok(missing))
     }
 
     /// The size with which that much stays free. Only what directories take is estimated, so that a part of that is all
     /// that is added.
     fn size_leaving(&self, free: Free) -> Result<u64, BuildError> {
-        self.size_with(|plan, data, names| {
-            let contents = data + names + names / 2 + self.align_blocks(plan);
-            contents.saturating_add(free.blocks_of(plan.superblock(), plan.geometry()))
-        })
+        let contents =
+            |plan: &Plan, data: u64, names: u64| data + names + names / 2 + self.align_blocks(plan);
+        let least = self.size_with(contents, |_, missing| Ok(missing))?;
+        let room = if let Free::Bytes(bytes) = free { bytes } else { 0 };
+        let most = least.saturating_add(room).saturating_mul(Free::TIMES_MOST);
+        let wanted = |plan: &Plan, data: u64, names: u64| {
+            contents(plan, data, names).saturating_add(free.blocks_of(plan.superblock(), plan.geometry()))
+        };
+        let growth = |plan: &Plan, missing: u64| {
+            let (geometry, reserved) = (plan.geometry(), plan.superblock().reserved_blocks_count());
+            let has = geometry.blocks << geometry.block_size.log2();
+            // Both parts are rounded up, so that two blocks need not be missing in a larger volume.
+            let more = free.growth(missing.saturating_sub(2), reserved, geometry).filter(|_| has <= most);
+            let refused =
+                || platfs::Error::BadOption { option: "--size", problem: free.too_much(reserved, geometry) };
+            Ok(more.ok_or_else(refused)?.max(missing))
+        };
+        self.size_with(wanted, growth)
     }
 
     /// The size at which as many blocks are free before anything is in it as `wanted` says of a plan, the blocks of data
-    /// and those of names; a whole number of steps.
-    fn size_with(&self, wanted: impl Fn(&Plan, u64, u64) -> u64) -> Result<u64, BuildError> {
+    /// and those of names; a whole number of steps. For `growth` see [`Job::size_with_free`].
+    fn size_with(
+        &self,
+        wanted: impl Fn(&Plan, u64, u64) -> u64,
+        growth: impl Fn(&Plan, u64) -> Result<u64, BuildError>,
+    ) -> Result<u64, BuildError> {
         let wanted = |plan: &Plan, bytes: u64| {
             let shape = Shape::of(plan);
             let blocks = |clusters: u64| clusters << plan.geometry().cluster_log2;
@@ -189,10 +214,10 @@ impl Job<'_> {
         };
         let start = self.catalogue.summary().data_bytes.max(SMALLEST).next_multiple_of(AUTO_STEP);
         self.check_align(&self.plan(self.smallest_accepted(start)?)?)?;
-        let mut bytes = self.size_with_free(start, wanted)?;
+        let mut bytes = self.size_with_free(start, wanted, &growth)?;
         // What a whole step adds may begin a group, whose structures take more than that.
         while !bytes.is_multiple_of(AUTO_STEP) {
-            bytes = self.size_with_free(bytes.next_multiple_of(AUTO_STEP), wanted)?;
+            bytes = self.size_with_free(bytes.next_multiple_of(AUTO_STEP), wanted, &growth)?;
         }
         Ok(bytes)
     }
@@ -207,7 +232,7 @@ impl Job<'_> {
         let clusters = names + size::data_clusters(self.catalogue, &shape).saturating_sub(measured);
         let blocks = (clusters << ample.geometry().cluster_log2) + self.align_blocks(&ample);
         let start = blocks << ample.geometry().block_size.log2();
-        self.size_with_free(start.max(SMALLEST), |_, _| blocks)
+        self.size_with_free(start.max(SMALLEST), |_, _| blocks, |_, missing| Ok(missing))
     }
 
     fn measured_names(&self, plan: &Plan, meter: &mut Meter) -> Result<u64, BuildError> {

@@ -7,22 +7,25 @@ use platfs::ondisk::features::Incompat;
 use platfs::ondisk::geometry::Geometry;
 use platfs::ondisk::units::Group;
 use platfs_image::Free;
-use platfs_reshape::Result;
 use platfs_reshape::resize::Plan;
+use platfs_reshape::{Error, Result};
 
-/// Steps of the search: each leaves a small part of what the one before it lacked.
+/// Steps of the search: each leaves a small part of what the one before it lacked, and only structures that come with a
+/// larger volume are missing then.
 const STEPS: usize = 100;
 
 /// Plans the smallest volume, or one a little larger, that holds what it holds and leaves that much.
 ///
 /// # Errors
-/// As [`Plan::new`].
+/// As [`Plan::new`]; nothing of the volume would be left for files.
 pub(super) fn plan(device: &Arc<dyn Device>, free: Free) -> Result<Plan> {
     let raw = platfs::device::read_superblock(&**device)?;
     let extents = raw.features().incompat.contains(Incompat::EXTENTS);
     let mut plan = Plan::smallest(Arc::clone(device))?;
     let before = *plan.before();
     let files = before.blocks.saturating_sub(raw.free_blocks_count()).saturating_sub(structures(&before));
+    let room = if let Free::Bytes(bytes) = free { bytes >> before.block_size.log2() } else { 0 };
+    let most = plan.after().blocks.saturating_add(room).saturating_mul(Free::TIMES_MOST);
     for _ in 0..STEPS {
         let after = plan.after();
         let left = after.blocks.saturating_sub(structures(after)).saturating_sub(files);
@@ -30,9 +33,12 @@ pub(super) fn plan(device: &Arc<dyn Device>, free: Free) -> Result<Plan> {
         let reserved = u64::try_from(reserved.div_ceil(u128::from(before.blocks.max(1)))).unwrap_or(u64::MAX);
         let missing = free.blocks(reserved, extents, after).saturating_sub(left);
         if missing == 0 {
-            break;
+            return Ok(plan);
         }
-        let blocks = after.blocks.saturating_add(missing);
+        let taken = reserved.saturating_add(Free::tables(after));
+        let more = free.growth(missing, taken, after).filter(|_| after.blocks <= most);
+        let Some(more) = more else { return Err(Error::Refused(free.too_much(reserved, after))) };
+        let blocks = after.blocks.saturating_add(more.max(missing));
         // A rest that is too small for a group of its own is of no use.
         let group = u64::from(after.blocks_per_group).saturating_mul(2);
         let bytes = |blocks: u64| blocks.saturating_mul(u64::from(after.block_size.bytes()));
@@ -42,7 +48,7 @@ pub(super) fn plan(device: &Arc<dyn Device>, free: Free) -> Result<Plan> {
             false => Plan::new(Arc::clone(device), bytes(after.blocks.saturating_add(group)))?,
         };
     }
-    Ok(plan)
+    Err(Error::Refused(free.too_much(raw.reserved_blocks_count(), &before)))
 }
 
 /// Blocks of the structures of groups.

@@ -79,11 +79,13 @@ impl Room<'_, '_> {
         let wanted = free.blocks_of(&raw, geometry).saturating_add(blocks(taken));
         let short_of = wanted.saturating_sub(raw.free_blocks_count().saturating_add(blocks(given)));
         // New space brings tables, and a larger share that is reserved.
-        let more = short_of.saturating_add(short_of / 4).saturating_mul(match free {
-            Free::Bytes(_) => 1,
-            Free::Percent(part) => 100 / (100 - u64::from(part.min(Free::PERCENT_MOST))) + 1,
-        });
-        Ok(bytes.saturating_add(more << geometry.block_size.log2()).next_multiple_of(STEP))
+        let reserved = raw.reserved_blocks_count();
+        let short_of = short_of.saturating_add(short_of / 4);
+        let more = free.growth(short_of, reserved.saturating_add(Free::tables(geometry)), geometry);
+        let more = more.ok_or_else(|| BuildError::Like(free.too_much(reserved, geometry)))?;
+        Ok(bytes
+            .saturating_add(more.saturating_mul(u64::from(geometry.block_size.bytes())))
+            .next_multiple_of(STEP))
     }
 
     /// Bytes with which enough stays free.
