@@ -1,5 +1,6 @@
 //! `plat build SOURCE IMAGE`: arguments and output.
 
+mod apart;
 mod disk;
 mod facts;
 mod sources;
@@ -17,11 +18,11 @@ use platfs::device::Device;
 use platfs::placement::Placing;
 use platfs::placement::parameters::PlacingError;
 use platfs::placing;
-use platfs_host::{Opened, Place, Privacy, followed, target_of};
+use platfs_host::{Place, Privacy, followed};
 use platfs_image::builder::identity::{Identity, SHARED_SEED, Stated};
 use platfs_image::builder::like::identifiers;
 use platfs_image::disk::{Disk, Format as DiskFormat};
-use platfs_image::source::{FilterError, IdRange, Owner};
+use platfs_image::source::{FilterError, IdRange, Owner, SourceWarning};
 use platfs_image::{BuildError, Builder, Built, Progress, Size, Source, Stage, Watch};
 
 use super::cage;
@@ -181,15 +182,13 @@ fn failed(error: impl std::fmt::Display) -> Failure {
 
 impl Build {
     pub(super) fn cage(&self) -> Option<Plan> {
-        let (image, sources) = self.paths.split_last()?;
-        let files = sources.iter().filter(|source| *source != "-").map(PathBuf::from);
-        let tables = self.pseudo.iter().chain(&self.file_contexts).cloned();
-        let plan = cage::with_sources(cage::making(image), files.chain(tables));
-        // Where the user says that temporary files belong.
-        let has_place = std::env::var_os("TMPDIR").is_some_and(|place| !place.is_empty());
-        let plan = if has_place { cage::with_spool(plan) } else { plan };
+        let image = self.paths.last()?;
+        let plan = if image == "-" { cage::system() } else { cage::making(image) };
+        let files = self.sources().iter().filter(|source| *source != "-").map(PathBuf::from);
+        let plan = cage::with_sources(plan, files.chain(self.tables()));
+        let plan = cage::with_spool(plan, &self.spool());
         let plan = self.like.iter().fold(plan, |plan, like| cage::with_image(plan, like, false));
-        Some(self.disk.beside().iter().fold(plan, |plan, path| cage::with_output(plan, path)))
+        Some(self.files_beside().iter().fold(plan, |plan, path| cage::with_output(plan, path)))
     }
 
     /// The image to make.
@@ -219,6 +218,7 @@ impl Build {
             return Err(Failure::Usage(what.into()));
         }
         let disk = self.disk.disk(self.image())?;
+        self.keep_apart()?;
         let target = self.target(&disk)?;
         let config = self.image_config.as_deref().map(|path| self.beside(path)).transpose()?;
         let epoch = format::source_date_epoch()?;
@@ -232,7 +232,12 @@ impl Build {
             }
         }
         if let Some(path) = self.image_config.as_ref().filter(|_| source.configuration().is_none()) {
-            let what = "no source is a container image: there is no configuration to write";
+            let is_damaged =
+                |warning: &SourceWarning| matches!(warning, SourceWarning::NoConfiguration { .. });
+            let what = match source.warnings().iter().any(is_damaged) {
+                true => "the configuration of the container image can't be read: there is none to write",
+                false => "no source is a container image: there is no configuration to write",
+            };
             return Err(Failure::about(path.display(), what));
         }
         let asked = self.asked()?;
@@ -254,7 +259,8 @@ impl Build {
             Some(old) => builder.like(old),
             None => builder,
         };
-        let failed = |error| self.build_failure(error);
+        let lack = target.lack();
+        let failed = |error| self.build_failure(error, lack);
         let built = match target {
             Target::File(path) => door::build_file(builder, &path, self.force, &disk).map_err(failed)?,
             Target::Device(device) => builder.build_on(device).map_err(failed)?,
@@ -276,7 +282,7 @@ impl Build {
     }
 
     /// What the library says of options that can't be is wrong usage; of sizes it does not know our option.
-    fn build_failure(&self, error: BuildError) -> Failure {
+    fn build_failure(&self, error: BuildError, lack: &str) -> Failure {
         let shown = image::shown(self.image());
         match error {
             BuildError::Source(error) => source_failure(error),
@@ -293,12 +299,7 @@ impl Build {
             | BuildError::At { error: platfs::Error::Io { source, .. }, .. }
                 if source.kind() == std::io::ErrorKind::StorageFull =>
             {
-                Failure::about(
-                    shown,
-                    format!(
-                        "{source}: the file system where it lies has no room for the image; nothing is left of it"
-                    ),
-                )
+                Failure::about(shown, format!("{source}: {lack}"))
             }
             error => failed(error),
         }
@@ -313,7 +314,6 @@ impl Build {
             return self.stdout(disk);
         }
         let spec = image::parse(self.image());
-        self.spare_sources(&spec.path)?;
         let existing = std::fs::metadata(&spec.path);
         let shown = image::shown(self.image());
         if existing.is_ok() && !self.force {
@@ -352,24 +352,6 @@ impl Build {
             return Err(Failure::Usage(what.to_owned()));
         }
         Stdout::begin().map(Target::Stdout)
-    }
-
-    /// Refuses to replace what is a source by its content, or one of those of this command: the image comes last, and who
-    /// names archives only has forgotten it.
-    fn spare_sources(&self, path: &Path) -> Result<(), Failure> {
-        let Ok((facts, opened)) = target_of(path) else { return Ok(()) };
-        let is_one =
-            |source: &OsString| target_of(Path::new(source)).is_ok_and(|(one, _)| one.id == facts.id);
-        let is_source = self.sources().iter().any(is_one);
-        let is_archive = || matches!(&opened, Opened::File(file) if Source::is_archive(file));
-        let why = match is_source {
-            true => "is a source, too",
-            false if is_archive() => "is an archive, not an image",
-            false => return Ok(()),
-        };
-        let what =
-            format!("{why}: the image to make comes last (SOURCE... IMAGE), and sources are never replaced");
-        Err(Failure::about(image::shown(self.image()), what))
     }
 
     /// Begins the file for a configuration.
@@ -508,6 +490,24 @@ enum Target {
     Device(Arc<dyn Device>),
     /// Standard output.
     Stdout(Stdout),
+}
+
+impl Target {
+    /// Account of what is there once room was missing.
+    fn lack(&self) -> &'static str {
+        match self {
+            Target::File(_) => {
+                "the file system where it lies has no room for the image; nothing is left of it"
+            }
+            Target::Device(_) => {
+                "what it lies on has no room for the image; what was there before may be overwritten in part"
+            }
+            Target::Stdout(_) => {
+                "there is no room for the image among temporary files, and nothing was written; TMPDIR names a directory \
+                 that has it"
+            }
+        }
+    }
 }
 
 /// An identity that no other image has.

@@ -86,9 +86,17 @@ pub(super) fn with_sources(plan: Plan, files: impl IntoIterator<Item = PathBuf>)
     plan
 }
 
-/// A plan with a file without a name where temporary files are, for what is unpacked.
-pub(super) fn with_spool(mut plan: Plan) -> Plan {
-    plan.writes.push(std::env::temp_dir());
+/// Plan of a command that reads a container image: the directory of a layout, or an archive that may be packed.
+pub(super) fn container(image: &OsStr) -> Plan {
+    let mut plan = with_image(system(), image, false);
+    // A name in a layout leads through links.
+    plan.calls.push(Group::Sources);
+    with_spool(plan, &std::env::temp_dir())
+}
+
+/// A plan with a file without a name in a directory, for what is unpacked.
+pub(super) fn with_spool(mut plan: Plan, place: &Path) -> Plan {
+    plan.writes.push(place.to_owned());
     plan.calls.extend([Group::Bytes, Group::Output]);
     plan
 }

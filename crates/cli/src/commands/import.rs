@@ -50,7 +50,7 @@ impl Import {
     pub(super) fn cage(&self) -> Option<sandbox::Plan> {
         let plan = cage::changing(self.image.name())?;
         let archive = (self.archive != "-").then(|| PathBuf::from(&self.archive));
-        Some(cage::with_spool(cage::with_files(plan, archive)))
+        Some(cage::with_spool(cage::with_files(plan, archive), &std::env::temp_dir()))
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {

@@ -90,16 +90,21 @@ pub(super) fn block_of(path: &Path) -> Option<u64> {
 }
 
 fn node(path: &Path) -> io::Result<Node> {
-    let facts = fs::metadata(path)?;
-    let is_block = facts.file_type().is_block_device();
-    Ok(if is_block {
-        Node::Block(facts.rdev())
-    } else {
-        Node::File { device: facts.dev(), inode: facts.ino() }
-    })
+    look(path).map(|(node, _)| node)
 }
 
-/// What the kernel says of a block device.
+/// The node that a path leads to, and whether it is a stream: a terminal, a pipe or the like.
+pub(super) fn look(path: &Path) -> io::Result<(Node, bool)> {
+    let facts = fs::metadata(path)?;
+    let (kind, is_block) = (facts.file_type(), facts.file_type().is_block_device());
+    let node = match is_block {
+        true => Node::Block(facts.rdev()),
+        false => Node::File { device: facts.dev(), inode: facts.ino() },
+    };
+    Ok((node, !(kind.is_file() || kind.is_dir() || is_block)))
+}
+
+/// Directory below `/sys` with what the kernel says of a block device.
 fn facts_of(block: u64) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{}:{}", rustix::fs::major(block), rustix::fs::minor(block)))
 }

@@ -31,14 +31,14 @@ use std::sync::Arc;
 
 use platfs::device::mmp::Purpose as For;
 use platfs::device::{self, Device, FileDevice, Protection, Window};
-use platfs_host::Place;
+use platfs_host::{Id, Place};
 
 use crate::image::{self, ImageError, ImageSpec, Part, User, open_file};
 use crate::marks;
 use crate::stores;
 use crate::text::Shown;
 use claim::Kind;
-use ground::Ground;
+use ground::{Ground, Node};
 pub use mounts::mounted_on;
 pub use output::build_file;
 use users::Purpose;
@@ -253,6 +253,36 @@ pub fn around(name: &OsStr, write: bool) -> Vec<PathBuf> {
         }
     }
     all
+}
+
+/// A file or device that a path means, whatever else leads to it, with what it stands on; or the place of one that is not
+/// there yet.
+#[derive(Debug)]
+pub struct Meant {
+    nodes: Vec<Node>,
+    free: Option<(Id, OsString)>,
+}
+
+impl Meant {
+    /// Follows a path. Terminals, pipes and the like are shared by nature: such a thing meets nothing.
+    #[must_use]
+    pub fn by(path: &Path) -> Self {
+        if ground::look(path).is_ok_and(|(_, is_stream)| is_stream) {
+            return Meant { nodes: Vec::new(), free: None };
+        }
+        let ground = Ground::of(path, 0, u64::MAX);
+        let nodes: Vec<Node> = ground.iter().flat_map(Ground::layers).map(|layer| layer.node).collect();
+        let place = Place::through(path).ok().filter(|_| nodes.is_empty());
+        let free = place.and_then(|place| Some((place.directory.facts().ok()?.id, place.name)));
+        Meant { nodes, free }
+    }
+
+    /// Tells if both mean something that is the same.
+    #[must_use]
+    pub fn meets(&self, other: &Self) -> bool {
+        self.nodes.iter().any(|node| other.nodes.contains(node))
+            || self.free.is_some() && self.free == other.free
+    }
 }
 
 fn refuse_unfinished(name: &OsStr) -> Result<(), ImageError> {

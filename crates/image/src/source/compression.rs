@@ -113,14 +113,26 @@ pub(crate) fn unpacked(reading: &mut Reading, packed: Section, name: &str) -> Re
 
 /// True if the file, unpacked, begins as an archive does.
 pub(crate) fn begins_archive(section: &Section) -> bool {
-    let mut start = vec![0; 2 * PIECE];
-    let mut packed = section.stream();
-    let Ok(len) = fill(&mut packed, &mut start) else { return false };
-    let start = start.get(..len).unwrap_or_default();
+    let start = start_of(section);
     let mut block = [0; header::BLOCK];
-    let unpacked = Format::detect(start).unpack(section.stream());
+    let unpacked = Format::detect(&start).unpack(section.stream());
     let has_block = unpacked.is_ok_and(|mut bytes| fill(&mut bytes, &mut block).is_ok());
-    has_block && Header(&block).checksum_holds() || foreign::is_other_archive(start)
+    has_block && Header(&block).checksum_holds() || foreign::is_other_archive(&start)
+}
+
+/// True if the file begins as an archive does, or as something packed; nothing is unpacked.
+pub(crate) fn may_begin_archive(section: &Section) -> bool {
+    let start = start_of(section);
+    let is_tar = || start.first_chunk().is_some_and(|block| Header(block).checksum_holds());
+    Format::detect(&start) != Format::Plain || is_tar() || foreign::is_other_archive(&start)
+}
+
+/// The first bytes of a file, enough to tell its kind; none if it can't be read.
+fn start_of(section: &Section) -> Vec<u8> {
+    let mut start = vec![0; 2 * PIECE];
+    let len = fill(&mut section.stream(), &mut start).unwrap_or(0);
+    start.truncate(len);
+    start
 }
 
 /// Unpacks a stream, recognised by its first bytes, into a spool.

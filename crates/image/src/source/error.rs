@@ -208,6 +208,13 @@ pub enum SourceWarning {
         /// Its permission bits.
         mode: u16,
     },
+    /// The configuration of a container image is missing or damaged: its files are there, and the way to start it is not.
+    NoConfiguration {
+        /// The configuration, by its digest.
+        name: String,
+        /// The fault, with the image and the blob.
+        problem: String,
+    },
     /// No path of the tree matches a table of labels.
     NoLabels {
         /// The table.
@@ -253,6 +260,9 @@ impl fmt::Display for SourceWarning {
                 "only its owner may enter the root directory: it has mode {mode:04o} in the source, as mktemp makes \
                 it; -E root_perms=0755 lets all enter"
             ),
+            Self::NoConfiguration { name, problem } => {
+                write!(f, "{name} can't be read: {problem}; fetch the image again")
+            }
             Self::NoLabels { table } => write!(
                 f,
                 "{table}: no path matches, and no file is labelled by it; --mount-point says where the volume will be \

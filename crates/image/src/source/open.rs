@@ -41,6 +41,14 @@ impl Source {
         section.is_ok_and(|section| compression::begins_archive(&section))
     }
 
+    /// True if the first bytes of a file are those of an archive, or of something packed. Nothing is unpacked, so that this
+    /// can be asked before a process has given up its rights.
+    #[must_use]
+    pub fn may_be_archive(file: &File) -> bool {
+        let section = file.try_clone().and_then(Section::whole);
+        section.is_ok_and(|section| compression::may_begin_archive(&section))
+    }
+
     /// Options, for what is not to be taken as it is.
     pub fn options() -> SourceOptions {
         SourceOptions::new()

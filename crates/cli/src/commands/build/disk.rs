@@ -57,11 +57,6 @@ impl DiskArgs {
             let what = "--bmap describes the bytes of raw images (also packed with zstd)";
             return Err(Failure::Usage(format!("{what}, and this one is {name}")));
         }
-        let beside: Vec<&Path> = disk.beside().collect();
-        let twice = beside.iter().enumerate().any(|(at, file)| beside.iter().skip(at + 1).any(|b| b == file));
-        if twice || beside.contains(&&*path) {
-            return Err(Failure::Usage("the image and the files beside it need names of their own".into()));
-        }
         Ok(disk)
     }
 }

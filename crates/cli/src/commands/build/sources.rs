@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use platfs::placing;
 use platfs_image::source::{DeviceTable, FileContexts, FilterError, FsConfig, Layer};
 use platfs_image::{Source, SourceError, SourceOptions};
 
+use super::super::cage;
 use super::{Build, failed};
 use crate::console::Failure;
 use crate::image;
@@ -27,8 +28,11 @@ impl Build {
         let mut options =
             options.one_file_system(self.one_file_system).in_use(true).keep_going(self.keep_going);
         // What is replaced, or lies beside the image, is no part of it.
-        let beside = self.disk.disk(self.image())?;
-        options = beside.beside().chain([&*spec.path]).fold(options, |options, path| options.except(path));
+        options = self
+            .files_beside()
+            .iter()
+            .chain([&spec.path])
+            .fold(options, |options, path| options.except(path));
         options = self.map_uid.iter().fold(options, |options, range| options.map_uid(*range));
         options = self.map_gid.iter().fold(options, |options, range| options.map_gid(*range));
         if let Some(owner) = &self.owner {
@@ -55,15 +59,22 @@ impl Build {
         if let Some(count) = self.jobs {
             options = options.threads(count);
         }
-        // Where the user says, or else beside the image; beside a block device there is only memory.
-        let has_place = std::env::var_os("TMPDIR").is_some_and(|place| !place.is_empty());
-        let is_block = std::fs::metadata(&spec.path).is_ok_and(|found| found.file_type().is_block_device());
-        if !is_block && !has_place && self.image() != "-" {
-            let beside =
-                spec.path.parent().filter(|parent| !parent.as_os_str().is_empty() && parent.is_dir());
-            options = options.spool(beside.unwrap_or(Path::new(".")));
-        }
+        options = options.spool(self.spool());
         self.open(&self.with_tables(self.with_root(options)?)?)
+    }
+
+    /// Directory for what is unpacked: where the user says, or else beside the image. Beside a block device there is only
+    /// memory, and beside standard output nothing.
+    pub(super) fn spool(&self) -> PathBuf {
+        let path = image::parse(self.image()).path;
+        let is_said = std::env::var_os("TMPDIR").is_some_and(|place| !place.is_empty());
+        let is_block = || std::fs::metadata(&path).is_ok_and(|found| found.file_type().is_block_device());
+        let above = cage::above(&path);
+        match is_said || self.image() == "-" || is_block() {
+            true => std::env::temp_dir(),
+            false if above.is_dir() => above,
+            false => PathBuf::from("."),
+        }
     }
 
     /// Options of `-E` about the root directory hold for that of the source, too.

@@ -89,7 +89,14 @@ fn journal(volume: &Volume, raw: &RawSuperblock) -> platfs::Result<Option<RawJou
 
 impl Info {
     pub(super) fn cage(&self) -> Option<Plan> {
-        cage::reading(&[&self.image], &[], None)
+        let path = Path::new(&self.image);
+        // Only what may be an archive is unpacked somewhere. Nothing is unpacked before there is a cage.
+        let may_be_archive =
+            || matches!(target_of(path), Ok((_, Opened::File(file))) if Source::may_be_archive(&file));
+        match path.is_dir() || may_be_archive() {
+            true => Some(cage::container(&self.image)),
+            false => cage::reading(&[&self.image], &[], None),
+        }
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {

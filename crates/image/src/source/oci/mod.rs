@@ -13,12 +13,13 @@ pub(super) use store::Store;
 
 use super::catalogue::CatalogueBuilder;
 use super::compression;
-use super::error::SourceError;
+use super::error::{SourceError, SourceWarning};
 use super::reading::Reading;
 use super::tar::{self, Signs};
 use crate::archive::Input;
 use digest::Digest;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 
 /// Indexes within indexes followed before an image is called broken.
@@ -100,7 +101,7 @@ pub(super) fn read(
             if let Some(wanted) = platform.as_ref().filter(|_| !named) {
                 check_platform(reading, store, found.config.as_ref(), wanted)?;
             }
-            configure(reading, store, found.config.as_ref());
+            configure(reading, store, found.config.as_ref())?;
             return read_layers(reading, builder, store, &layers);
         }
         let manifests = found.manifests.unwrap_or_default();
@@ -139,10 +140,31 @@ fn check_platform(
     choose::refuse_other(machine.as_ref(), wanted).map_err(|problem| store.problem(problem))
 }
 
-/// Keeps the configuration. Layers are read without it, too: one that is missing or damaged is shown to nobody.
-fn configure(reading: &mut Reading, store: &Store, config: Option<&Descriptor>) {
-    let blob = config.and_then(|config| store.blob(reading, config).ok());
-    reading.configuration = blob.and_then(|blob| store.bytes(&blob, "the configuration").ok());
+/// Keeps the configuration. Layers are read without it, too, where it is missing or damaged; then it is warned of.
+///
+/// # Errors
+/// It can't be read, and nothing else is asked for.
+fn configure(reading: &mut Reading, store: &Store, config: Option<&Descriptor>) -> Result<(), SourceError> {
+    reading.configuration = None;
+    let Some(config) = config else { return Ok(()) };
+    let name = format!("the configuration {}", config.digest);
+    let read = store.blob(reading, config).and_then(|blob| {
+        let bytes = store.bytes(&blob, &name)?;
+        let parsed = serde_json::from_slice::<IgnoredAny>(&bytes);
+        parsed.map(|_| bytes).map_err(|error| store.problem(format!("{name} is no JSON: {error}")))
+    });
+    match read {
+        Ok(bytes) => reading.configuration = Some(bytes),
+        Err(error @ SourceError::Cancelled(_)) => return Err(error),
+        Err(error) => {
+            let warning = SourceWarning::NoConfiguration { name, problem: error.to_string() };
+            if reading.skips_layers {
+                return Err(store.problem(warning.to_string()));
+            }
+            reading.warnings.push(warning);
+        }
+    }
+    Ok(())
 }
 
 fn read_layers(
@@ -197,7 +219,7 @@ pub(super) fn read_flat(
     if layers.is_empty() {
         return Err(store.problem("the image has no layers".to_owned()));
     }
-    configure(reading, store, manifest.config.as_ref());
+    configure(reading, store, manifest.config.as_ref())?;
     read_layers(reading, builder, store, &layers)
 }
 
