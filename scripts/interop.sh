@@ -7,6 +7,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+case "$#${1-}" in 0 | 1archives | 1images) ;; *)
+    echo "usage: scripts/interop.sh [archives|images]" >&2
+    exit 2
+    ;;
+esac
 PLAT=$(realpath "${PLAT:-target/release/plat}")
 export LC_ALL=C PLAT
 for tool in tar bsdtar busybox python3 umoci skopeo buildah setfattr getfattr setfacl setcap zstd xz gzip; do

@@ -1,7 +1,7 @@
 //! Sources as other programs leave them: layers of overlayfs, archives that were cut off, tables of Android, builds under
 //! fakeroot; outputs at odd places; trees in use.
 
-use super::support::{build, fail, plat, succeed};
+use super::support::{build, caged, fail, plat, succeed};
 use super::{assert_holds, extracted};
 use std::fs::{self, File};
 use std::io::Read;
@@ -421,13 +421,8 @@ fn fakeroot_is_believed() {
     assert!(lines.iter().any(|line| line.starts_with("crw-r--r-- 1 7 8 1, 3")), "{listed}");
 }
 
-#[test]
-fn info_shows_configurations_of_containers_and_finds_lost_volumes() {
-    let test = "info_shows_configurations_of_containers_and_finds_lost_volumes";
-    if !tool::have_tools(test, &["sha256sum", "tar"]) {
-        return;
-    }
-    let scratch = Scratch::new("info");
+/// An OCI layout of one layer, with the layer's tree and the configuration.
+fn container(scratch: &Scratch) -> (PathBuf, PathBuf, &'static str) {
     let (tree, layout) = (scratch.join("tree"), scratch.join("layout"));
     write(tree.join("f"), "contents");
     let config = r#"{"os":"linux","architecture":"amd64","config":{"User":"12:34","Entrypoint":["/bin/x","-y"],
@@ -443,9 +438,245 @@ fn info_shows_configurations_of_containers_and_finds_lost_volumes() {
     fs::write(layout.join("oci-layout"), "{}").unwrap();
     let index = format!(r#"{{"manifests":[{{"digest":"sha256:{digest}","size":{size}}}]}}"#);
     fs::write(layout.join("index.json"), index).unwrap();
+    (tree, layout, config)
+}
+
+/// A command with its cage, in the first directory, with files that lie in the second.
+fn caged_in(near: &Scratch, cage: &[&str], words: &[&str]) -> Command {
+    let mut command = plat(words);
+    command.args(cage).current_dir(near.path()).env_remove("TMPDIR");
+    command
+}
+
+#[test]
+fn all_that_a_build_opens_is_in_its_cage() {
+    let test = "all_that_a_build_opens_is_in_its_cage";
+    if !tool::have_tools(test, &["sha256sum", "tar", "gzip"]) {
+        return;
+    }
+    let (near, far) = (Scratch::new("cage-near"), Scratch::new("cage-far"));
+    let (tree, layout, config) = container(&far);
+    let (archive, owners, written) =
+        (far.join("layout.tar.gz"), far.join("fs_config"), far.join("written.json"));
+    pack(&layout, &archive, &["-z"]);
+    fs::write(&owners, "vendor 0 2000 0751\nvendor/f 1 2 0640\n").unwrap();
+    symlink(&owners, near.join("owners")).unwrap();
+    symlink(&archive, near.join("archive")).unwrap();
+    let cage = caged(test);
+    let run =
+        |words: &[&str]| succeed(&mut caged_in(&near, cage, &[&["build", "-q"], words].concat())).stdout;
+    let name = |path: &Path| path.to_str().unwrap().to_owned();
+    // Standard output: the image is made among temporary files.
+    for source in [name(&tree), name(&archive)] {
+        assert!(run(&[&source, "-"]).len() > 1 << 20);
+    }
+    for table in [name(&owners), "owners".to_owned()] {
+        run(&["--force", "--fs-config", &table, "--mount-point", "/vendor", &name(&tree), "owned.img"]);
+        assert!(text(plat(&["ls", "-l"]).arg(near.join("owned.img"))).contains("-rw-r-----"));
+    }
+    run(&["--image-config", &name(&written), "archive", "image.img"]);
+    assert_eq!(fs::read_to_string(&written).unwrap(), config);
+    if !tool::have_root(test) || !tool::have_tools(test, &["losetup"]) {
+        return;
+    }
+    // A device: what is packed is unpacked among temporary files.
+    File::create(near.join("disk")).unwrap().set_len(16 << 20).unwrap();
+    let device = tool::text("losetup", &["-f", "--show", near.join("disk").to_str().unwrap()]);
+    let done = caged_in(&near, cage, &["build", "-q", "--force", "archive", device.trim()]).output().unwrap();
+    tool::run(tool::command("losetup").args(["-d", device.trim()]));
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(text(plat(&["cat"]).arg(near.join("disk")).arg("/f")), "contents");
+}
+
+#[test]
+fn no_output_of_a_build_is_a_source_or_another_output() {
+    let test = "no_output_of_a_build_is_a_source_or_another_output";
+    if !tool::have_tools(test, &["sha256sum", "tar"]) {
+        return;
+    }
+    let scratch = Scratch::new("apart");
+    let (tree, layout, _) = container(&scratch);
+    pack(&layout, &scratch.join("image.tar"), &[]);
+    pack(&tree, &scratch.join("other.tar"), &[]);
+    fs::hard_link(scratch.join("image.tar"), scratch.join("hard")).unwrap();
+    symlink("image.tar", scratch.join("soft")).unwrap();
+    symlink("new.img", scratch.join("to-new")).unwrap();
+    write(scratch.join("table"), "/f f 644 1 2 - - - - -\n");
+    build(&tree, &scratch.join("old.img"), &[]);
+    fs::hard_link(scratch.join("old.img"), scratch.join("hard.img")).unwrap();
+    let before = || {
+        let files = ["image.tar", "other.tar", "table", "old.img"];
+        files.map(|name| fs::read(scratch.join(name)).unwrap())
+    };
+    let kept = before();
+    let run = |line: &str, input: Stdio| {
+        let mut command = plat(&["build", "--force"]);
+        command.args(line.split(' ')).current_dir(scratch.path()).stdin(input);
+        let done = command.output().unwrap();
+        assert!(kept == before(), "{line}");
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    for line in [
+        "--image-config old.img image.tar old.img",
+        "--image-config hard.img image.tar old.img",
+        "--image-config new.img image.tar to-new",
+        "--image-config ./new.img image.tar new.img",
+        "--image-config m --bmap m image.tar new.img",
+        "--bmap new.img tree new.img",
+        "--bmap m --verity=./m tree new.img",
+    ] {
+        let (code, said) = run(line, Stdio::null());
+        assert!(code == Some(2) && said.contains("names of their own"), "{line}: {said}");
+        assert!(!scratch.join("new.img").exists() && !scratch.join("m").exists(), "{line}");
+    }
+    for line in [
+        "--image-config image.tar image.tar new.img",
+        "--image-config hard image.tar new.img",
+        "--image-config soft image.tar new.img",
+        "--image-config other.tar image.tar new.img",
+        "--bmap hard image.tar new.img",
+        "--verity=soft image.tar new.img",
+        "--pseudo table --bmap table tree new.img",
+        "--like old.img --bmap hard.img tree new.img",
+        "image.tar soft",
+        "image.tar other.tar",
+    ] {
+        let (code, said) = run(line, Stdio::null());
+        assert!(code == Some(1) && said.contains("never replaced"), "{line}: {said}");
+        assert!(!scratch.join("new.img").exists(), "{line}");
+    }
+    let stream = File::open(scratch.join("image.tar")).unwrap();
+    let (code, said) = run("--image-config hard - new.img", stream.into());
+    assert!(code == Some(1) && said.contains("is a source"), "{said}");
+    // An image takes the place of the one that it is made like.
+    succeed(
+        plat(&["build", "-q", "--force", "--like"])
+            .current_dir(scratch.path())
+            .args(["old.img", "tree", "old.img"]),
+    );
+    succeed(plat(&["build", "-q", "--bmap", "m", "tree", "new.img"]).current_dir(scratch.path()));
+    succeed(plat(&["build", "-q", "--bmap", "m", "--force", "tree", "new.img"]).current_dir(scratch.path()));
+}
+
+#[test]
+fn a_damaged_configuration_is_named() {
+    let test = "a_damaged_configuration_is_named";
+    if !tool::have_tools(test, &["sha256sum", "tar"]) {
+        return;
+    }
+    let scratch = Scratch::new("configuration");
+    let (_, layout, config) = container(&scratch);
+    let (digest, _) = super::blob(&layout, config.as_bytes());
+    let blob = layout.join("blobs/sha256").join(&digest);
+    let damage: [&dyn Fn(); 2] = [&|| fs::write(&blob, config.replace("12:34", "12:35")).unwrap(), &|| {
+        fs::remove_file(&blob).unwrap()
+    }];
+    for damage in damage {
+        damage();
+        let said = fail(plat(&["info"]).arg(&layout));
+        assert!(said.contains(&format!("configuration sha256:{digest}")), "{said}");
+        // The files are whole.
+        let image = scratch.join("image");
+        let done = succeed(plat(&["build", "-q", "--force"]).arg(&layout).arg(&image));
+        let said = String::from_utf8(done.stderr).unwrap();
+        assert!(said.contains(&format!("configuration sha256:{digest}")), "{said}");
+        let written = scratch.join("written");
+        let said = fail(plat(&["build", "--force", "--image-config"]).arg(&written).arg(&layout).arg(&image));
+        assert!(said.contains("none to write") && !said.contains("no source is"), "{said}");
+        assert!(!written.exists());
+    }
+}
+
+#[test]
+fn room_for_users_and_for_root_leaves_some_for_files() {
+    let scratch = Scratch::new("parts");
+    let tree = scratch.join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("f"), vec![1; 3 << 20]).unwrap();
+    let facts = |image: &Path| {
+        let json = succeed(plat(&["info", "--json"]).arg(image)).stdout;
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let number = |name: &str| json["superblock"][name].as_u64().unwrap();
+        ["blocks", "free_blocks", "reserved_blocks"].map(number)
+    };
+    let image = scratch.join("image");
+    for reserved in ["0", "5", "8"] {
+        build(&tree, &image, &["--force", "--size", "auto+80%", "-m", reserved]);
+        let [blocks, free, kept] = facts(&image);
+        assert!(free - kept >= blocks * 4 / 5, "-m {reserved}: {free} of {blocks}, {kept} reserved");
+        assert!(fs::metadata(&image).unwrap().len() < 1 << 30, "-m {reserved}");
+        let size = scratch.join("resized");
+        build(&tree, &size, &["--force", "--size", "16M", "-m", reserved]);
+        succeed(plat(&["resize"]).arg(&size).arg("auto+80%"));
+        let [blocks, free, kept] = facts(&size);
+        assert!(free - kept >= blocks * 4 / 5, "-m {reserved}: {free} of {blocks}, {kept} reserved");
+        assert!(fs::metadata(&size).unwrap().len() < 1 << 30, "-m {reserved}");
+    }
+    for reserved in ["20", "50"] {
+        let other = scratch.join("other");
+        let words = ["build", "--size", "auto+80%", "-m", reserved];
+        let done = plat(&words).arg(&tree).arg(&other).output().unwrap();
+        let said = String::from_utf8(done.stderr).unwrap();
+        assert!(done.status.code() == Some(2) && said.contains("nothing is left for files"), "{said}");
+        assert!(!other.exists());
+        build(&tree, &image, &["--force", "--size", "16M", "-m", reserved]);
+        let said = fail(plat(&["resize"]).arg(&image).arg("auto+80%"));
+        assert!(said.contains("nothing is left for files"), "{said}");
+        assert_eq!(fs::metadata(&image).unwrap().len(), 16 << 20);
+        let like = ["build", "--size", "auto+80%", "--like"];
+        let said = fail(plat(&like).arg(&image).arg(&tree).arg(&other));
+        assert!(said.contains("nothing is left for files") && !other.exists(), "{said}");
+    }
+}
+
+#[test]
+fn lack_of_room_below_a_partition_is_told_as_it_is() {
+    let test = "lack_of_room_below_a_partition_is_told_as_it_is";
+    if !tool::have_root(test) || !tool::have_tools(test, &["mount", "umount", "sfdisk"]) {
+        return;
+    }
+    let scratch = Scratch::new("no-room");
+    let (tree, full) = (scratch.join("tree"), scratch.join("full"));
+    fs::create_dir(&full).unwrap();
+    fs::create_dir(&tree).unwrap();
+    // No byte of it is zero, so that nothing of it is a hole.
+    fs::write(tree.join("f"), vec![1; 12 << 20]).unwrap();
+    tool::run(tool::command("mount").args(["-t", "tmpfs", "-o", "size=6M", "none"]).arg(&full));
+    let disk = full.join("disk");
+    File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+    tables(&disk, "label: dos\nstart=2048\n");
+    let build = |to: PathBuf| plat(&["build", "--force"]).arg(&tree).arg(to).output().unwrap();
+    let [on, new] = [build(full.join("disk@part1")), build(full.join("new.img"))];
+    let left = fs::read_dir(&full).unwrap().count();
+    tool::run(tool::command("umount").arg(&full));
+    let said = |done: &std::process::Output| String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(said(&on).contains("no room") && said(&on).contains("overwritten in part"), "{}", said(&on));
+    assert!(said(&new).contains("no room") && said(&new).contains("nothing is left of it"), "{}", said(&new));
+    assert_eq!(left, 1);
+}
+
+/// Gives a disk a partition table, in the language of sfdisk.
+fn tables(disk: &Path, table: &str) {
+    let mut sfdisk = tool::command("sfdisk");
+    let mut child = sfdisk.arg("-q").arg(disk).stdin(Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), table.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn info_shows_configurations_of_containers_and_finds_lost_volumes() {
+    let test = "info_shows_configurations_of_containers_and_finds_lost_volumes";
+    if !tool::have_tools(test, &["sha256sum", "tar"]) {
+        return;
+    }
+    let scratch = Scratch::new("info");
+    let (tree, layout, config) = container(&scratch);
+    let packed = scratch.join("layout.tar.gz");
     pack(&layout, &scratch.join("layout.tar"), &[]);
-    for image in [&layout, &scratch.join("layout.tar")] {
-        let said = text(plat(&["info"]).arg(image));
+    pack(&layout, &packed, &["-z"]);
+    let cage = caged(test);
+    for image in [&layout, &scratch.join("layout.tar"), &packed] {
+        let said = text(plat(&["info"]).args(cage).env_remove("TMPDIR").arg(image));
         for line in
             ["User: 12:34", r#"Entry point: ["/bin/x","-y"]"#, "Environment: A=b", "Labels: k=v", "Layers: 1"]
         {
@@ -499,10 +730,7 @@ fn a_partition_that_leaves_the_disk_hides_no_other() {
         let file = File::create(&disk).unwrap();
         file.set_len(64 << 20).unwrap();
         let table = format!("label: {label}\nstart=2048, size=16384\nstart=18432, size=16384\n");
-        let mut sfdisk = tool::command("sfdisk");
-        let mut child = sfdisk.arg("-q").arg(&disk).stdin(Stdio::piped()).spawn().unwrap();
-        std::io::Write::write_all(&mut child.stdin.take().unwrap(), table.as_bytes()).unwrap();
-        assert!(child.wait().unwrap().success());
+        tables(&disk, &table);
         for at in [2048 * 512, 18_432 * 512] {
             file.write_all_at(&bytes, at).unwrap();
         }
@@ -516,6 +744,47 @@ fn a_partition_that_leaves_the_disk_hides_no_other() {
         let said = fail(&mut plat(&["mkdir", &part(2), "/d"]));
         assert!(said.contains("leaves the disk"), "{said}");
         succeed(&mut plat(&["mkdir", &part(1), "/d"]));
+    }
+}
+
+/// The same of logical partitions, whose records lie before each of them.
+#[test]
+fn a_disk_that_was_cut_off_keeps_its_logical_partitions() {
+    let test = "a_disk_that_was_cut_off_keeps_its_logical_partitions";
+    if !tool::have_tools(test, &["sfdisk"]) {
+        return;
+    }
+    let scratch = Scratch::new("cut-logical");
+    let (tree, volume, disk) = (scratch.join("tree"), scratch.join("volume"), scratch.join("disk"));
+    write(tree.join("f"), "contents");
+    build(&tree, &volume, &["--size", "8M", "-O", "^has_journal"]);
+    let bytes = fs::read(&volume).unwrap();
+    let file = File::create(&disk).unwrap();
+    file.set_len(64 << 20).unwrap();
+    let logical = |start: u32| format!("start={start}, size=16384, type=83\n");
+    let starts = [2048, 22_528, 40_960, 59_392];
+    let table = starts.map(logical);
+    let extended = "start=20480, type=5\n";
+    tables(&disk, &format!("label: dos\n{}{extended}{}", table[0], table[1..].concat()));
+    for at in starts {
+        file.write_all_at(&bytes, u64::from(at) * 512).unwrap();
+    }
+    let part = |number: u32| format!("{}@part{number}", disk.display());
+    assert_eq!(text(&mut plat(&["cat", &part(7), "/f"])), "contents");
+    // Before the record of the second one, which is then not known but for its place; and before the first.
+    for (len, whole) in [(20 << 20, &[1, 5][..]), (10 << 20, &[1])] {
+        file.set_len(len).unwrap();
+        for number in whole {
+            assert_eq!(text(&mut plat(&["cat", &part(*number), "/f"])), "contents");
+            succeed(&mut plat(&["mkdir", &part(*number), "/d"]));
+            succeed(&mut plat(&["rm", "-r", &part(*number), "/d"]));
+        }
+        let cut = if whole.len() > 1 { 6 } else { 5 };
+        assert!(fail(&mut plat(&["ls", &part(cut)])).contains("leaves the disk"));
+        let said = fail(&mut plat(&["ls", &part(9)]));
+        assert!(said.contains("part1") && said.contains(&format!("part{cut} (cut off)")), "{said}");
+        let said = fail(plat(&["ls"]).arg(&disk));
+        assert!(said.contains(&format!("part{cut} (cut off)")), "{said}");
     }
 }
 

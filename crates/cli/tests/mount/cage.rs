@@ -11,7 +11,7 @@ use testkit::scratch::Scratch;
 use testkit::tool;
 
 use crate::support::mounted::{Mounted, have_fuse};
-use crate::support::{fail, plat, succeed};
+use crate::support::{caged, fail, plat, succeed};
 
 /// Calls of the planted program that only root could make anyway.
 const OF_ROOT: &str = "mount";
@@ -22,18 +22,11 @@ fn volume(scratch: &Scratch) -> PathBuf {
     image
 }
 
-/// Skips with a message where the kernel has no cages, or coverage is measured, for which there are none.
 fn have_cages() -> bool {
-    let scratch = Scratch::new("cage");
-    let has = plat(&["ls", "--sandbox=require"]).arg(volume(&scratch)).output().unwrap().status.success();
-    let has = has && std::env::var_os("LLVM_PROFILE_FILE").is_none();
-    if !has {
-        tool::skip("cages", "needs Landlock and seccomp, and no coverage");
-    }
-    has
+    !caged("cages").is_empty()
 }
 
-/// What the planted program says it got, by name.
+/// Answers that the planted program got, by name.
 fn planted(said: &str) -> Vec<(String, String)> {
     let lines = said.lines().filter_map(|line| line.strip_prefix("planted: "));
     lines.filter_map(|line| line.split_once(": ")).map(|(name, got)| (name.into(), got.into())).collect()

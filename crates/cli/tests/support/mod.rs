@@ -17,6 +17,19 @@ pub fn plat(arguments: &[&str]) -> Command {
     command
 }
 
+/// Options with which the command has a cage or does nothing; none where the kernel has no cages, or coverage is measured.
+pub fn caged(test: &str) -> &'static [&'static str] {
+    let scratch = Scratch::new("cages");
+    let image = scratch.join("image");
+    succeed(plat(&["mkfs", "-q"]).arg(&image).arg("4M"));
+    let has = plat(&["ls", "--sandbox=require"]).arg(&image).output().unwrap().status.success();
+    if has && std::env::var_os("LLVM_PROFILE_FILE").is_none() {
+        return &["--sandbox=require"];
+    }
+    tool::skip(test, "needs Landlock and seccomp, and no coverage");
+    &[]
+}
+
 /// Runs the command and asserts that it succeeds.
 pub fn succeed(command: &mut Command) -> Output {
     tool::run(command)
