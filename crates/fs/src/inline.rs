@@ -84,7 +84,7 @@ impl Tx<'_> {
         Ok(bytes)
     }
 
-    /// Keeps the contents of a new regular file in its inode, if the volume does so and they fit beside
+    /// Keeps the contents of a new regular file or directory in its inode, if the volume does so and they fit beside
     /// the attributes; sets its size then. Says whether it was done; an inode that has blocks, or whose
     /// contents do not fit, is unchanged. Empty files need nothing and stay mapped, as Linux
     /// makes them.
@@ -96,18 +96,12 @@ impl Tx<'_> {
             return Ok(false);
         }
         let (first, rest) = bytes.split_at(bytes.len().min(I_BLOCK_LEN));
-        // Linux looks for the attribute even if it is empty.
-        let data = Entry::here(NameIndex::SYSTEM, INLINE_NAME, rest);
-        let before = inode.clone();
-        let others = xattr::in_inode(&before)?.into_iter().filter(|entry| !is_inline_data(entry));
-        let entries: Vec<Entry<'_>> = std::iter::once(data).chain(others).collect();
-        if xattr::store_in_inode(inode, &entries).is_err() {
-            return Ok(false);
-        }
-        let map = &mut inode.raw_mut().i_block;
-        *map = [0; I_BLOCK_LEN];
-        if let Some(to) = map.get_mut(..first.len()) {
+        let mut head = [0; I_BLOCK_LEN];
+        if let Some(to) = head.get_mut(..first.len()) {
             to.copy_from_slice(first);
+        }
+        if !store_parts(inode, &head, rest)? {
+            return Ok(false);
         }
         inode.set_flags(inode.flags().difference(InodeFlags::EXTENTS) | InodeFlags::INLINE_DATA);
         inode.set_size(bytes.len() as u64);
@@ -115,21 +109,34 @@ impl Tx<'_> {
     }
 }
 
+/// Stores both parts of inline contents beside the other attributes; `false` if the inode has no room for that, and is
+/// unchanged.
+///
+/// # Errors
+/// Attributes that break the format's rules.
+pub(crate) fn store_parts(inode: &mut Inode, head: &[u8], tail: &[u8]) -> Result<bool> {
+    let before = inode.clone();
+    // Linux looks for the attribute even if it is empty.
+    let data = Entry::here(NameIndex::SYSTEM, INLINE_NAME, tail);
+    let others = xattr::in_inode(&before)?.into_iter().filter(|entry| !is_inline_data(entry));
+    let entries: Vec<Entry<'_>> = std::iter::once(data).chain(others).collect();
+    if xattr::store_in_inode(inode, &entries).is_err() {
+        return Ok(false);
+    }
+    if let Some(to) = inode.raw_mut().i_block.get_mut(..head.len()) {
+        to.copy_from_slice(head);
+    }
+    Ok(true)
+}
+
 /// Puts both parts of inline contents back, at their old lengths.
 ///
 /// # Errors
 /// Attributes that break the format's rules.
 pub(crate) fn set_parts(inode: &mut Inode, head: &[u8], tail: &[u8]) -> Result<()> {
-    let before = inode.clone();
-    let data = Entry::here(NameIndex::SYSTEM, INLINE_NAME, tail);
-    let others = xattr::in_inode(&before)?.into_iter().filter(|entry| !is_inline_data(entry));
-    let entries: Vec<Entry<'_>> = std::iter::once(data).chain(others).collect();
-    xattr::store_in_inode(inode, &entries)
-        .map_err(|problem| Error::corrupt(Place::Xattrs(before.number()), problem.to_string()))?;
-    if let Some(to) = inode.raw_mut().i_block.get_mut(..head.len()) {
-        to.copy_from_slice(head);
-    }
-    Ok(())
+    let problem = "its contents don't fit it any more";
+    let stored = store_parts(inode, head, tail)?;
+    stored.then_some(()).ok_or_else(|| Error::corrupt(Place::Xattrs(inode.number()), problem))
 }
 
 /// More bytes than these never fit into an inode.

@@ -475,6 +475,75 @@ fn inline_directories_of_the_kernel_read_as_it_reads_them() {
     assert_eq!(assert_tree_alike(&volume, mounted.path()), 14);
 }
 
+/// Directories that are made on a volume with `inline_data` stand in their inode as long as that has room, as Linux makes
+/// them, and both go on with those of the other.
+#[test]
+fn small_directories_stand_in_their_inode_until_it_is_full() {
+    const TEST: &str = "small_directories_stand_in_their_inode_until_it_is_full";
+    if !tool::have_tools(TEST, &["mke2fs", "debugfs"]) || !have_loop_mount(TEST) {
+        return;
+    }
+    let scratch = Scratch::new("directories");
+    for (features, attributes) in
+        [("inline_data", false), ("inline_data,^dir_index,^metadata_csum", false), ("inline_data", true)]
+    {
+        let image = mke2fs(&scratch, &format!("-t ext4 -b 4096 -I 256 -O {features}"), "16M");
+        let free = || tool::dumpe2fs_field(&image, "Free blocks").unwrap().parse::<u64>().unwrap();
+        let before = free();
+        let volume = open(&image, true);
+        for number in 0..16_u32 {
+            let name = format!("d{number}");
+            let dir = volume.create(InodeNumber::ROOT, name.as_bytes(), &new(Kind::Directory)).unwrap();
+            if attributes {
+                volume.inode(dir).set_xattr(b"user.a", &[7; 30]).unwrap();
+            }
+            for file in 0..number {
+                volume.create(dir, format!("name{file:02}").as_bytes(), &new(Kind::File)).unwrap();
+            }
+            let is_inside = volume.metadata(dir).unwrap().sectors == 0;
+            // Three names of 16 bytes have room in the record, and four in the attribute, where no other needs that.
+            let most = if attributes { 4 } else { 7 };
+            assert!(is_inside || number > most, "{features}: {number} names");
+            assert!(!is_inside || number < 10, "{features}: {number} names");
+        }
+        volume.create(volume.resolve(b"/d2").unwrap(), b"in", &new(Kind::Directory)).unwrap();
+        volume.close().unwrap();
+        fsck::assert_clean(&image);
+        assert!(before - free() < 13, "{} blocks", before - free());
+        {
+            // Linux takes them for its own, and adds names to them.
+            let mounted = Mounted::read_write(&image).unwrap();
+            assert_tree_alike(&open(&image, false), mounted.path());
+            for number in 0..16 {
+                let dir = mounted.path().join(format!("d{number}"));
+                fs::write(dir.join("kernels"), b"x").unwrap();
+                fs::create_dir(dir.join("sub")).unwrap();
+            }
+            fs::remove_dir(mounted.path().join("d2/in")).unwrap();
+        }
+        fsck::assert_clean(&image);
+        let volume = open(&image, true);
+        let second = volume.resolve(b"/d2").unwrap();
+        assert!(matches!(volume.lookup(second, b"in"), Err(Error::NotFound)));
+        for number in 0..16_u32 {
+            let dir = volume.resolve(format!("/d{number}").as_bytes()).unwrap();
+            volume.rmdir(dir, b"sub").unwrap();
+            // The room of names that went is used again.
+            for file in 0..number {
+                let name = format!("name{file:02}");
+                volume.unlink(dir, name.as_bytes()).unwrap();
+                volume.create(dir, format!("{name}x").as_bytes(), &new(Kind::File)).unwrap();
+            }
+            volume
+                .rename(dir, b"kernels", InodeNumber::ROOT, format!("k{number}").as_bytes(), Replace::No)
+                .unwrap();
+        }
+        volume.close().unwrap();
+        fsck::assert_clean(&image);
+        assert_tree_alike(&open(&image, false), Mounted::read_only(&image).unwrap().path());
+    }
+}
+
 /// As in Linux: with `dir_nlink` a directory stops counting its subdirectories if it has an index, and takes no more of them
 /// if it has none.
 #[test]

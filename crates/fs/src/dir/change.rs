@@ -1,14 +1,12 @@
 //! Taking names out of directories, and letting names lead elsewhere.
 
-use ondisk::corrupt::Place;
 use ondisk::dirent::{self, Layout};
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 
-use super::{Dir, DirMut, htree, linear};
+use super::{Dir, DirMut, htree, inside, linear};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
-use crate::inline;
 use crate::order::Kept;
 
 /// Where an entry stands, and where it leads.
@@ -38,7 +36,7 @@ pub(super) fn locate(reader: &Dir<'_>, name: &[u8]) -> Result<Option<Spot>> {
 /// Takes a name out and returns where it led; `None` if there is no such name.
 pub(super) fn remove(writer: &mut DirMut<'_, '_>, name: &[u8]) -> Result<Option<InodeNumber>> {
     if writer.dir.flags().contains(InodeFlags::INLINE_DATA) {
-        return change_inline(writer, name, dirent::remove);
+        return inside::change(writer, name, dirent::remove);
     }
     let Some(spot) = locate(&writer.reader(), name)? else { return Ok(None) };
     let bytes = writer.tx.edit(spot.block, spot.role)?;
@@ -58,10 +56,10 @@ pub(super) fn retarget(
 ) -> Result<Option<InodeNumber>> {
     if writer.dir.flags().contains(InodeFlags::INLINE_DATA) {
         if name == b".." {
-            return set_inline_parent(writer, to).map(Some);
+            return inside::set_parent(writer, to).map(Some);
         }
         let to = writer.tx.format.on_disk(to);
-        return change_inline(writer, name, |part, layout, offset| {
+        return inside::change(writer, name, |part, layout, offset| {
             dirent::retarget(part, layout, offset, to, file_type)
         });
     }
@@ -104,7 +102,7 @@ fn keep_if_it_matters(writer: &mut DirMut<'_, '_>, spot: &Spot, name: &[u8]) -> 
     Ok(())
 }
 
-fn done(
+pub(super) fn done(
     writer: &DirMut<'_, '_>,
     at: FileBlock,
     changed: std::result::Result<bool, dirent::BrokenEntry>,
@@ -154,75 +152,5 @@ pub(super) fn drop_empty_tail(writer: &mut DirMut<'_, '_>, at: FileBlock) -> Res
     }
     writer.growth.cut(writer.tx, writer.dir, FileBlock(keep))?;
     writer.dir.set_size(u64::from(keep) * u64::from(writer.layout.block_size.bytes()));
-    Ok(())
-}
-
-fn set_inline_parent(writer: &mut DirMut<'_, '_>, to: InodeNumber) -> Result<InodeNumber> {
-    let (dir, format) = (&mut *writer.dir, writer.tx.format);
-    let broken = || Error::corrupt(Place::Directory(dir.number()), "inline, without a parent");
-    let before = dirent::inline_parent(&dir.raw().i_block).ok_or_else(broken)?;
-    if let Some(parent) = dir.raw_mut().i_block.first_chunk_mut() {
-        *parent = format.on_disk(to).get().to_le_bytes();
-    }
-    Ok(format.known_as(before))
-}
-
-/// Changes the entry with a name in either part of an inline directory.
-fn change_inline(
-    writer: &mut DirMut<'_, '_>,
-    name: &[u8],
-    change: impl Fn(&mut [u8], Layout, usize) -> std::result::Result<bool, dirent::BrokenEntry>,
-) -> Result<Option<InodeNumber>> {
-    let layout = Layout { checksums: false, ..writer.layout };
-    let (head, tail) = inline::parts(writer.dir)?;
-    let (mut head, mut tail) = (head.to_vec(), tail.to_vec());
-    for in_head in [true, false] {
-        // The parent's number comes before the entries.
-        let part = if in_head { head.get_mut(4..).unwrap_or_default() } else { &mut tail };
-        let found = find_in(part, layout, name);
-        let Some((offset, inode)) = found.map_err(|broken| writer.reader().broken(FileBlock(0), broken))?
-        else {
-            continue;
-        };
-        let changed = change(part, layout, offset);
-        done(writer, FileBlock(0), changed)?;
-        inline::set_parts(writer.dir, &head, &tail)?;
-        return Ok(Some(writer.tx.format.known_as(inode)));
-    }
-    Ok(None)
-}
-
-fn find_in(
-    part: &[u8],
-    layout: Layout,
-    name: &[u8],
-) -> std::result::Result<Option<(usize, InodeNumber)>, dirent::BrokenEntry> {
-    for entry in dirent::entries_without_tail(part, layout) {
-        let entry = entry?;
-        if let (Some(inode), true) = (entry.inode, entry.name == name) {
-            return Ok(Some((entry.offset, inode)));
-        }
-    }
-    Ok(None)
-}
-
-/// Moves the entries of an inline directory to a block of its own.
-pub(super) fn grow_out(writer: &mut DirMut<'_, '_>) -> Result<()> {
-    let parts = inline::parts(writer.dir)?;
-    let parent = dirent::inline_parent(parts.0);
-    let all = linear::inline_entries(writer.tx.format, writer.dir, parts)?;
-    let Some(parent) = parent else { return Ok(()) };
-    writer.tx.take_inline(writer.dir)?;
-    writer.init(writer.tx.format.known_as(parent))?;
-    for entry in all.iter().filter(|entry| !matches!(&entry.name[..], b"." | b"..")) {
-        let name = dirent::Name::new(&entry.name);
-        let name = name.map_err(|bad| writer.reader().broken(FileBlock(0), bad))?;
-        let file_type = entry.file_type.unwrap_or(FileType::Regular);
-        let inode = writer.tx.format.on_disk(entry.inode);
-        let record = dirent::Record::new(name, inode, file_type, writer.layout);
-        if !linear::insert_into(writer, FileBlock(0), &record)? {
-            return Err(Error::DirectoryFull("its entries do not fit a block".into()));
-        }
-    }
     Ok(())
 }

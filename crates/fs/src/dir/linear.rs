@@ -10,6 +10,7 @@ use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 
 use super::change::Spot;
+use super::inside::PARENT_LEN;
 use super::{BlockMap, Dir, DirEntry, DirMut, htree, listed};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
@@ -96,7 +97,7 @@ pub(super) fn inline_entries(
         file_type: layout.file_types.then_some(FileType::Directory),
     };
     let mut all = vec![dots(b".", dir.number()), dots(b"..", format.known_as(parent))];
-    for (part, region) in [("inode", head.get(4..).unwrap_or_default()), ("attribute", tail)] {
+    for (part, region) in [("inode", head.get(PARENT_LEN..).unwrap_or_default()), ("attribute", tail)] {
         for entry in dirent::entries_without_tail(region, layout) {
             let entry = entry.map_err(|problem| broken(format!("inline, in the {part}: {problem}")))?;
             all.extend(listed(format, layout, &entry));

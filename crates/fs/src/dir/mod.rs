@@ -1,7 +1,7 @@
 //! Directories: names to inodes.
 //!
-//! Owns: looking a name up, listing, inserting, the first block of a new directory; for linear and
-//! indexed directories, reading also inline ones. Excludes: links and times of inodes, checks of
+//! Owns: looking a name up, listing, inserting, the beginning of a new directory; for linear and indexed directories, and
+//! those inside their inode. Excludes: links and times of inodes, checks of
 //! permission, and whether a name exists before it is inserted: the verbs do that.
 //!
 //! The code reaches a directory's blocks only through [`BlockMap`] and [`Growth`], not through
@@ -10,6 +10,7 @@
 mod bulk;
 mod change;
 mod htree;
+mod inside;
 mod linear;
 mod moved;
 mod picks;
@@ -327,6 +328,10 @@ impl<'a> Dir<'a> {
     }
 }
 
+fn no_names(what: &str) -> Error {
+    Error::Unsupported(format!("adding a name to {what}"))
+}
+
 /// A directory, to change. Its inode is changed in memory only.
 pub(crate) struct DirMut<'a, 'v> {
     tx: &'a mut Tx<'v>,
@@ -423,13 +428,13 @@ impl<'a, 'v> DirMut<'a, 'v> {
         spot.map_or(Ok(()), |spot| self.own(spot.at))
     }
 
-    /// Gives a new directory, which has an empty map, its first block.
+    /// Has a new directory, which has an empty map, begin: in its inode, or with its first block.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
     pub(crate) fn begin(&mut self, parent: InodeNumber) -> Result<()> {
         self.tx.note(|notes| notes.name(parent));
-        self.init(parent)
+        if inside::begin(self, parent)? { Ok(()) } else { self.init(parent) }
     }
 
     /// Makes room for one more block; the caller creates its contents.
@@ -460,11 +465,15 @@ impl<'a, 'v> DirMut<'a, 'v> {
             ondisk::dirent::BadName::TooLong(len) => Error::NameTooLong(len),
             bad => Error::Invalid(bad.to_string()),
         })?;
+        self.refuse_meanings()?;
+        let record = Record::new(name, self.tx.format.on_disk(child), file_type, self.layout);
         if self.dir.flags().contains(InodeFlags::INLINE_DATA) {
-            change::grow_out(self)?;
+            if inside::add(self, &record)? {
+                return Ok(());
+            }
+            inside::grow_out(self)?;
         }
         self.refuse_foreign()?;
-        let record = Record::new(name, self.tx.format.on_disk(child), file_type, self.layout);
         if self.dir.flags().contains(InodeFlags::INDEX) {
             htree::insert(self, &record)
         } else {
@@ -472,19 +481,22 @@ impl<'a, 'v> DirMut<'a, 'v> {
         }
     }
 
-    /// Refuses what would be damaged: names that mean something else than their bytes, and layouts
-    /// that are only read.
-    fn refuse_foreign(&self) -> Result<()> {
+    /// Refuses names that mean something else than their bytes.
+    fn refuse_meanings(&self) -> Result<()> {
         let flags = self.dir.flags();
-        let refuse = |what| Err(Error::Unsupported(format!("adding a name to {what}")));
         if flags.contains(InodeFlags::ENCRYPT) {
-            return refuse("an encrypted directory");
+            return Err(no_names("an encrypted directory"));
         }
         if flags.contains(InodeFlags::CASEFOLD) {
-            return refuse("a directory whose names ignore case");
+            return Err(no_names("a directory whose names ignore case"));
         }
-        if flags.contains(InodeFlags::INDEX) && !self.reader().is_indexed() {
-            return refuse("an indexed directory of a volume without dir_index");
+        Ok(())
+    }
+
+    /// Refuses layouts that are only read, and would be damaged.
+    fn refuse_foreign(&self) -> Result<()> {
+        if self.dir.flags().contains(InodeFlags::INDEX) && !self.reader().is_indexed() {
+            return Err(no_names("an indexed directory of a volume without dir_index"));
         }
         let size = self.dir.size();
         if self.reader().count()? == 0 || !size.is_multiple_of(u64::from(self.layout.block_size.bytes())) {

@@ -10,13 +10,11 @@ use ondisk::inode::InodeFlags;
 use ondisk::seal::InodeSeed;
 use ondisk::units::{FileBlock, InodeNumber};
 
+use super::inside::PARENT_LEN;
 use super::{Dir, DirMut, linear};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::inline;
-
-/// Bytes of an inline directory before its first name: the parent's number.
-const PARENT_LEN: usize = 4;
 
 fn is_dot(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
