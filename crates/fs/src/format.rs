@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ondisk::features::{Features, Incompat, RoCompat};
 use ondisk::geometry::Geometry;
 use ondisk::seal::{InodeSeed, Sealer};
-use ondisk::superblock::{FLAG_UNSIGNED_HASH, RawSuperblock};
+use ondisk::superblock::{CREATOR_HURD, FLAG_UNSIGNED_HASH, RawSuperblock};
 
 use ondisk::corrupt::{Corrupt, Place};
 use ondisk::inode::Inode;
@@ -32,6 +32,8 @@ pub struct Format {
     pub hash_version: u8,
     /// Whether directory hashes treat characters as unsigned.
     pub unsigned_hash: bool,
+    /// Whether files have a block with the name of their translator, as those of the Hurd.
+    pub(crate) has_translators: bool,
     /// The keys of encrypted files.
     pub(crate) keys: Keyring,
     /// Inodes that have other numbers on disk than those by which they are known.
@@ -53,6 +55,7 @@ impl Format {
             hash_seed: raw.s_hash_seed.map(|word| word.get()),
             hash_version: raw.s_def_hash_version,
             unsigned_hash: raw.s_flags.get() & FLAG_UNSIGNED_HASH != 0,
+            has_translators: raw.s_creator_os.get() == CREATOR_HURD,
             keys: Keyring::default(),
             numbers: Arc::default(),
             zone: Zone::default(),
@@ -84,6 +87,7 @@ impl Format {
             hash_seed: self.hash_seed,
             hash_version: self.hash_version,
             unsigned_hash: self.unsigned_hash,
+            has_translators: self.has_translators,
             keys: self.keys.clone(),
             numbers: Arc::clone(&self.numbers),
             zone: Zone::default(),

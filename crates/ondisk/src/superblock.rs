@@ -28,6 +28,8 @@ pub const JOURNAL_MAP_COPIED: u8 = 1;
 pub const FLAG_SIGNED_HASH: u32 = 1;
 /// `s_flags`: directory hashes treat characters as unsigned.
 pub const FLAG_UNSIGNED_HASH: u32 = 2;
+/// `s_creator_os` of the GNU Hurd, which uses some fields of inodes in its own way.
+pub const CREATOR_HURD: u32 = 1;
 
 /// The superblock, byte for byte.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

@@ -4,6 +4,7 @@
 use ondisk::extent::{self, Head};
 use ondisk::features::{Compat, Incompat, RoCompat};
 use ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, OLD_SIZE};
+use ondisk::superblock::CREATOR_HURD;
 use ondisk::units::Block;
 use ondisk::xattr;
 
@@ -13,9 +14,6 @@ use crate::kinds::inodes::{
     INODE_HIGH_FIELD, INODE_IMAGIC, INODE_INLINE_AND_EXTENTS, INODE_TIME_EPOCH, VALUE_FLAG,
     XATTR_BLOCK_PLACE,
 };
-
-/// Creator of volumes of the GNU Hurd, which uses some fields of inodes in its own way.
-const HURD: u32 = 1;
 
 /// Offsets of the seconds and of the extra word of each time in the record.
 const TIMES: [(usize, usize); 4] = [(0x08, 0x8C), (0x0C, 0x84), (0x90, 0x94), (0x10, 0x88)];
@@ -37,7 +35,7 @@ pub(super) fn is_extent_head(bytes: &[u8]) -> bool {
 
 impl Examination<'_, '_, '_, '_> {
     pub(super) fn is_hurd(&self) -> bool {
-        self.subject().raw.s_creator_os.get() == HURD
+        self.subject().raw.s_creator_os.get() == CREATOR_HURD
     }
 
     /// The block of attributes, in as many bits as the volume has for it.

@@ -96,6 +96,7 @@ impl Setup {
             hash_seed: [1, 2, 3, 4],
             hash_version: self.version,
             unsigned_hash: self.unsigned,
+            has_translators: false,
             zone: crate::zone::Zone::default(),
             keys: crate::keys::Keyring::default(),
             numbers: Arc::default(),

@@ -2,12 +2,11 @@
 //! 1.47.0.
 
 use ondisk::features::{Compat, Features, Incompat, RoCompat};
+use ondisk::superblock::CREATOR_HURD;
 
 use super::options::{FeatureEdit, FsType, Options, Usage};
 use crate::{Error, Result};
 
-/// `s_creator_os` of the Hurd.
-const CREATOR_HURD: u32 = 1;
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
 

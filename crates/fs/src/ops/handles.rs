@@ -4,8 +4,8 @@
 //! on the list that begins in the superblock and goes on through the deletion times of the inodes,
 //! so that a check after a crash knows that it is to be deleted.
 
-use ondisk::inode::{FileType, Inode};
-use ondisk::units::{FileBlock, InodeNumber, low_u32};
+use ondisk::inode::{FileType, Inode, InodeFlags};
+use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 
 use super::attrs::file_type;
 use super::changing::{change, perform};
@@ -388,6 +388,16 @@ impl<'v> Tx<'v> {
         Ok(())
     }
 
+    fn release_translator(&mut self, node: &Inode) -> Result<()> {
+        let block = Block(u64::from(node.raw().i_version_lo.get()));
+        // Values of attributes in inodes of their own have a count there.
+        let has_one = self.format.has_translators && !node.flags().contains(InodeFlags::EA_INODE);
+        if has_one && block.0 != 0 && self.format.geometry.contains(block, 1) {
+            self.free_metadata(block)?;
+        }
+        Ok(())
+    }
+
     /// Frees all that an inode has, and the inode.
     pub(crate) fn destroy(&mut self, mut node: Inode) -> Result<()> {
         let (number, file_type) = (node.number(), file_type(&node)?);
@@ -396,6 +406,7 @@ impl<'v> Tx<'v> {
             self.map(&mut node).unmap(FileBlocks::ALL)?;
         }
         self.release_xattrs(&node)?;
+        self.release_translator(&node)?;
         self.free_inode(&node, file_type)?;
         let (session, space) = (self.session, self.space);
         self.on_commit(move || {

@@ -638,6 +638,11 @@ fn fields_of_the_hurd() {
     judged(&image);
     let volume = image.volume();
     assert_eq!(volume.inode(number).xattr(b"user.block").unwrap().unwrap(), [5; 300]);
+    // The translator's block goes with the file.
+    image.change(|volume| volume.unlink(InodeNumber::ROOT, b"dev").unwrap());
+    assert_eq!(checked(&image.bytes).0, []);
+    std::fs::write(&file, &image.bytes).unwrap();
+    testkit::fsck::assert_clean(&file);
 }
 
 /// An inline directory that lost its type, and the length of its first entry with it, is one all the same.
