@@ -106,7 +106,8 @@ pub fn reached(name: &OsStr) -> Plan {
         let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
     }
     let network = !address.is_local();
-    let reads = if network { of_network() } else { Vec::new() };
+    let mut reads = if network { of_network() } else { Vec::new() };
+    reads.extend(address.named_files());
     Plan { reads, writes: own.into_iter().chain(cache).chain(log).collect(), network, ..Plan::default() }
 }
 

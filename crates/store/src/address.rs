@@ -89,6 +89,16 @@ impl Address {
         self.url.starts_with("file:")
     }
 
+    /// Files beside the usual ones that are read to reach the store, where its settings name some.
+    #[must_use]
+    pub fn named_files(&self) -> Vec<PathBuf> {
+        #[cfg(feature = "remote")]
+        if !self.is_local() {
+            return crate::objects::Remote::named_files();
+        }
+        Vec::new()
+    }
+
     /// The objects of the store.
     ///
     /// # Errors

@@ -574,3 +574,78 @@ fn a_store_that_can_not_be_reached_is_named_with_the_reason() {
     assert!(why(&plain, &[keys[2], ("AWS_PROFILE", "none")]).1.contains("no such profile"));
     server.end();
 }
+
+/// `openssl` as a server that anybody may reach by TLS, with a certificate that no authority of the system has signed.
+struct Secured(std::process::Child);
+
+impl Secured {
+    fn start(place: &Place, address: &str) -> Self {
+        let (key, certificate) = (place.scratch.join("key.pem"), place.scratch.join("certificate.pem"));
+        let mut made = tool::command("openssl");
+        made.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);
+        made.args([
+            "-addext",
+            "subjectAltName=DNS:localhost",
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
+        ]);
+        tool::run(made.arg("-keyout").arg(&key).arg("-out").arg(&certificate));
+        let mut served = tool::command("openssl");
+        served.args(["s_server", "-quiet", "-www", "-accept", address]);
+        served.arg("-key").arg(key).arg("-cert").arg(certificate);
+        served.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let server = Secured(served.spawn().unwrap());
+        while std::net::TcpStream::connect(address).is_err() {
+            thread::sleep(Duration::from_millis(20));
+        }
+        server
+    }
+}
+
+impl Drop for Secured {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `AWS_CA_BUNDLE`, also in a profile, says which certificates are believed; one that is not is named as the cause.
+#[test]
+fn certificates_of_a_bundle_are_believed() {
+    let test = "certificates_of_a_bundle_are_believed";
+    if !tool::have_tools(test, &["openssl"]) {
+        return;
+    }
+    let place = Place::new(test);
+    let (address, listener) = nobody();
+    drop(listener);
+    let _server = Secured::start(&place, &address);
+    let port = address.rsplit(':').next().unwrap();
+    let ask = |bundle: Option<&Path>, home: &Path| {
+        let mut command = plat(&["store", "ls", "s3://bucket/test"]);
+        command.env_remove("AWS_PROFILE").env_remove("AWS_CA_BUNDLE").env("HOME", home);
+        command.envs([
+            ("AWS_ACCESS_KEY_ID", "a"),
+            ("AWS_SECRET_ACCESS_KEY", "b"),
+            ("AWS_REGION", "us-east-1"),
+        ]);
+        command.env("AWS_ENDPOINT", format!("https://localhost:{port}")).env("PLAT_STORE_PATIENCE", "0");
+        bundle.map(|bundle| command.env("AWS_CA_BUNDLE", bundle));
+        fail(&mut command)
+    };
+    let (bundle, nowhere) = (place.scratch.join("certificate.pem"), place.scratch.join("nowhere"));
+    let unknown = ask(None, &nowhere);
+    assert!(unknown.contains("certificate"), "{unknown}");
+    // What it says is no answer of a store; but it was heard.
+    let known = ask(Some(&bundle), &nowhere);
+    assert!(!known.contains("certificate"), "{known}");
+    for wrong in [&nowhere, place.scratch.path()] {
+        let named = ask(Some(wrong), &nowhere);
+        assert!(named.contains("AWS_CA_BUNDLE") && named.contains(text(wrong)), "{named}");
+    }
+    let directory = place.scratch.join(".aws");
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("config"), format!("[default]\nca_bundle = {}\n", text(&bundle))).unwrap();
+    let of_profile = ask(None, place.scratch.path());
+    assert!(!of_profile.contains("certificate"), "{of_profile}");
+}

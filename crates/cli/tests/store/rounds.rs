@@ -9,7 +9,7 @@ use std::time::Duration;
 use platfs::device::{Device, FileDevice};
 use platfs::{Image, OpenOptions};
 use platfs_store::objects::{Counts, Listed, Memory, Object, Objects, Patience, Version};
-use platfs_store::{Cache, Push, Result, Store, Stored, Volume, clean, push};
+use platfs_store::{Cache, Push, Result, Store, Stored, Volume, clean, push, verify};
 use testkit::scratch::Scratch;
 
 use super::support;
@@ -163,6 +163,23 @@ fn a_clean_up_asks_for_many_volumes_side_by_side() {
     let (longest, requests) = (*slow.ended.lock().unwrap(), slow.requests.load(Ordering::Relaxed));
     // A manifest, an index and three leaves of each.
     assert!(requests >= 200 && longest <= 60, "{longest} of {requests}");
+}
+
+#[test]
+fn a_check_reads_many_objects_side_by_side() {
+    let memory = Arc::new(Memory::new());
+    let store = over(Arc::clone(&memory) as Arc<dyn Objects>, None);
+    let volume = Volume::create(&store, "v", 1 << 30, "test").unwrap();
+    for chunk in 0..200_u64 {
+        volume.write_at(chunk << 20, &[u8::try_from(chunk).unwrap() + 1; 512 << 10]).unwrap();
+        volume.flush().unwrap();
+    }
+    volume.close().unwrap();
+    let inner = Memory::holding(memory.contents());
+    let slow = Arc::new(Slow { inner, time: Duration::from_millis(10), ..Slow::default() });
+    let read = verify(&over(Arc::clone(&slow) as Arc<dyn Objects>, None), &mut |found| panic!("{found:?}"));
+    let (longest, requests) = (*slow.ended.lock().unwrap(), slow.requests.load(Ordering::Relaxed));
+    assert!(read.unwrap() > 100 && longest * 4 <= requests, "{longest} of {requests}");
 }
 
 #[test]

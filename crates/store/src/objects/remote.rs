@@ -17,6 +17,7 @@ mod words;
 
 use std::future::Future;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -101,6 +102,12 @@ fn parts(url: &str) -> Option<(&str, &str, String)> {
 }
 
 impl Remote {
+    /// Files that settings name in files, and that are read to reach a store.
+    #[must_use]
+    pub fn named_files() -> Vec<PathBuf> {
+        settings::bundle().map(PathBuf::from).into_iter().collect()
+    }
+
     /// The store of an address. Nothing is asked of it yet.
     ///
     /// # Errors

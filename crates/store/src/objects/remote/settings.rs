@@ -166,10 +166,15 @@ impl CredentialProvider for OfFile {
     }
 }
 
+/// The file of certificates that are believed, if they are not the system's.
+pub(super) fn bundle() -> Option<String> {
+    let of_profile = || Some(Profile::of_environment().entries().ok()?.get("ca_bundle")?.to_string());
+    variable("AWS_CA_BUNDLE").or_else(of_profile)
+}
+
 /// The certificates that are believed, if they are not the system's.
 pub(super) fn authorities() -> Result<Option<Vec<u8>>> {
-    let of_profile = || Some(Profile::of_environment().entries().ok()?.get("ca_bundle")?.to_string());
-    let Some(path) = variable("AWS_CA_BUNDLE").or_else(of_profile) else { return Ok(None) };
+    let Some(path) = bundle() else { return Ok(None) };
     let read = read_named(Path::new(&path), CERTIFICATES_MAX).map(|(_, bytes)| Some(bytes));
     read.map_err(|why| Error::host(format!("AWS_CA_BUNDLE {path}"), &why))
 }
