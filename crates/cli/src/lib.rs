@@ -63,6 +63,7 @@ struct CommandLine {
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     signals::limits_are_errors();
+    memory::panics_without_calls();
     mount::daemon::begin(&arguments);
     #[cfg(feature = "mount")]
     if let Some(code) = mount::outside::run_if_meant(&arguments) {

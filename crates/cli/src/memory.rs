@@ -1,8 +1,10 @@
 //! How much memory this process may use: the machine's, or less where a limit is set.
 //!
-//! Owns: the limits of control groups (of both versions, along the whole path) and of the address space, and the words on
-//! what a server lacks by its limits. Excludes what the memory is used for.
+//! Owns: the limits of control groups (of both versions, along the whole path) and of the address space, the words on
+//! what a server lacks by its limits, and how a panic is printed where there may be no memory for that. Excludes what the
+//! memory is used for.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -47,6 +49,22 @@ pub fn room_to_serve() -> Result<(), String> {
         )),
         _ => Ok(()),
     }
+}
+
+/// Has a panic print its words alone where the address space is limited, and not the calls that led to it. Those take memory,
+/// and are printed under a lock of the standard library which an allocation that fails takes too: a thread that panics for
+/// lack of memory (a new one without room for its second stack, say) would wait for itself for ever, and with it the process.
+/// To be called before there are threads.
+pub fn panics_without_calls() {
+    if getrlimit(Resource::As).current.is_none() {
+        return;
+    }
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or("without a name");
+        // Nobody may read them.
+        let _ = writeln!(io::stderr(), "thread '{name}' {panic}");
+    }));
 }
 
 /// A failure to begin to serve, with the limit that it comes from.
@@ -114,6 +132,50 @@ mod tests {
         assert!(said(Errno::MFILE).contains("ulimit -n") && said(Errno::AGAIN).contains("ulimit -u"));
         assert!(!said(Errno::IO).contains("ulimit"));
         assert_eq!(room_to_serve(), Ok(()));
+    }
+
+    /// Panics without any memory left, if the test below says so.
+    #[test]
+    fn worker() {
+        if std::env::var_os(PANICS).is_none() {
+            return;
+        }
+        panics_without_calls();
+        // The library knows now how panics are printed: the first one asks the environment, which takes memory too.
+        let _ = std::thread::spawn(|| panic!("one before")).join();
+        let done = std::thread::Builder::new().spawn(|| {
+            let mut taken: Vec<Vec<u8>> = Vec::with_capacity(1 << 20);
+            for len in (4..24).rev().map(|bits| 1 << bits) {
+                let mut some = Vec::new();
+                while some.try_reserve_exact(len).is_ok() && taken.len() < taken.capacity() {
+                    taken.push(std::mem::take(&mut some));
+                }
+            }
+            panic!("no memory is left");
+        });
+        drop(done.unwrap().join());
+    }
+
+    const PANICS: &str = "PLATFS_PANICS_WITHOUT_MEMORY";
+
+    /// It waited for itself for ever.
+    #[test]
+    fn a_thread_that_panics_without_memory_comes_to_its_end() {
+        let mut limited = std::process::Command::new("sh");
+        limited.args(["-c", "ulimit -v 400000; exec \"$@\"", "sh"]).arg(std::env::current_exe().unwrap());
+        limited.args(["--exact", "memory::tests::worker", "--nocapture"]);
+        limited.env(PANICS, "1").env("RUST_BACKTRACE", "1");
+        let mut child =
+            limited.stderr(std::process::Stdio::null()).stdout(std::process::Stdio::null()).spawn().unwrap();
+        for _ in 0..600 {
+            if child.try_wait().unwrap().is_some() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        panic!("it waits for itself");
     }
 
     #[test]

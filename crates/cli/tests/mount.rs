@@ -513,6 +513,28 @@ fn a_mount_with_few_descriptors_works_or_leaves_nothing() {
 }
 
 /// A narrow address space is said before anything is mounted; a server that runs out of it later leaves a dead mount.
+/// An image is mounted once. Where it is wanted at a second place, that is a bind mount, which ends by itself.
+#[test]
+fn a_second_place_of_a_mount_is_a_bind() {
+    let test = "a_second_place_of_a_mount_is_a_bind";
+    if !have_fuse(test) || !testkit::mount::have_loop_mount(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let (image, place) = (numbered(&scratch, 2, 100), scratch.join("place"));
+    fs::create_dir(&place).unwrap();
+    let mounted = Mounted::new(&image, &["-o", "rw"]).unwrap();
+    let why = support::fail(support::plat(&["mount"]).arg(&image).arg(&place));
+    assert!(why.contains("is in use") && why.contains(mounted.path().to_str().unwrap()), "{why}");
+    tool::run(tool::command("mount").arg("--bind").arg(mounted.path()).arg(&place));
+    fs::write(place.join("new"), "new").unwrap();
+    assert_eq!(fs::read(mounted.path().join("new")).unwrap(), b"new");
+    unmount_with(support::plat(&["umount"]).arg(&place));
+    assert_eq!(fs::read_dir(&place).unwrap().count(), 0);
+    assert_eq!(fs::read(mounted.path().join("new")).unwrap(), b"new");
+    mounted.unmount();
+}
+
 #[test]
 fn a_mount_in_a_narrow_address_space_works_or_says_what_it_lacks() {
     let test = "a_mount_in_a_narrow_address_space_works_or_says_what_it_lacks";
@@ -522,11 +544,18 @@ fn a_mount_in_a_narrow_address_space_works_or_says_what_it_lacks() {
     let scratch = Scratch::new(test);
     let (image, directory) = (numbered(&scratch, 2, 10_000), scratch.join("m"));
     fs::create_dir(&directory).unwrap();
-    for (megabytes, works) in [(60, false), (90, false), (180, false), (255, false), (600, true)] {
-        let script = format!("ulimit -v {}; exec \"$@\"", megabytes << 10);
+    let mount = |kilobytes: u32, options: &[&str]| {
+        let script = format!("ulimit -v {kilobytes}; exec \"$@\"");
         let mut mount = tool::command("sh");
-        mount.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_plat"), "mount"]).arg(&image).arg(&directory);
-        let done = mount.output().unwrap();
+        mount.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_plat"), "mount"]).args(options);
+        mount.arg(&image).arg(&directory).env("RUST_BACKTRACE", "1").output().unwrap()
+    };
+    let is_mounted = || {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        table.contains(directory.to_str().unwrap())
+    };
+    for (megabytes, works) in [(60, false), (90, false), (180, false), (255, false), (600, true)] {
+        let done = mount(megabytes << 10, &[]);
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
         assert_eq!(done.status.success(), works, "{megabytes} MiB: {said}");
         if works {
@@ -535,8 +564,17 @@ fn a_mount_in_a_narrow_address_space_works_or_says_what_it_lacks() {
         } else {
             assert!(said.contains("ulimit -v") && said.lines().count() == 1, "{megabytes} MiB: {said}");
         }
-        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        assert!(!table.contains(directory.to_str().unwrap()), "with {megabytes} MiB a mount stays");
+        assert!(!is_mounted(), "with {megabytes} MiB a mount stays");
+    }
+    // More threads than there is room for: one can't be made, or has no memory for what it needs, which ends the server.
+    for kilobytes in (0..24).map(|step| 270_000 + 4_004 * step) {
+        let done = mount(kilobytes, &["--threads", "256"]);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(
+            !done.status.success() && said.contains(directory.to_str().unwrap()),
+            "{kilobytes} KiB: {said}"
+        );
+        assert!(!is_mounted(), "with {kilobytes} KiB a mount stays: {said}");
     }
 }
 

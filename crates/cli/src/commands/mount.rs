@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
@@ -223,9 +223,10 @@ impl Mount {
         };
         match launched.map_err(io)? {
             None => Ok(()),
-            Some(status) => {
-                Err(Failure::Reported(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
-            }
+            Some(status) => Err(match status.code() {
+                Some(code) => Failure::Reported(u8::try_from(code).unwrap_or(1)),
+                None => ended_too_early(directory, status),
+            }),
         }
     }
 
@@ -453,4 +454,15 @@ fn unmount_on(
         }
     };
     std::thread::Builder::new().name("signals".into()).spawn(watch).map(drop)
+}
+
+/// The failure of a server that a signal ended before it had mounted: for lack of memory it does so by itself. What it had
+/// mounted is dead, and goes.
+fn ended_too_early(directory: &Path, status: ExitStatus) -> Failure {
+    let is_dead = fuse::mount_point(directory)
+        .is_err_and(|error| error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()));
+    // If it can't be unmounted, `plat umount` says why.
+    let _ = is_dead.then(|| fuse::unmount(directory, true));
+    let why = format!("its server ended before the mount stood: {status}");
+    Failure::about(Shown(directory.as_os_str().as_bytes()), why)
 }
