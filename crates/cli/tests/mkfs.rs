@@ -375,6 +375,7 @@ fn wrong_options_are_reported_in_one_line_and_leave_nothing() {
         ("-L 12345678901234567", 2, "label"),
         ("-E resize=1", 2, "resize limit of 1 "),
         ("-E mmp_update_interval=301", 2, "300 seconds"),
+        ("-T hugefile", 2, "not one of default"),
         ("-E desc_size=96", 2, "no power of two"),
         ("-E desc_size=64 -O ^64bit", 2, "needs -O 64bit"),
         ("-I 128 -E root_selinux=system_u:object_r:root_t:s0", 2, "-I"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ondisk::features::RoCompat;
 use ondisk::inode::LINKS_MAX;
 use platfs::check::{Decision, Options, Outcome, check};
-use platfs::device::{Device, FileDevice};
+use platfs::device::{Device, FileDevice, MemoryDevice};
 use platfs::mkfs::{self, FsType, Plan};
 use platfs::ondisk::inode::Timestamp;
 use platfs::{Attributes, Error, InodeNumber, Kind, NewInode, Times, Volume, WriteOptions, ondisk};
@@ -59,6 +59,44 @@ fn memory_does_not_follow_the_size_of_a_volume() {
     let options = Options { memory: 1 << 20, ..options };
     let refused = check(device, &options, &mut Ears::repairing()).err().map(|error| error.to_string());
     assert!(refused.is_some_and(|words| words.contains("1 MiB")));
+}
+
+/// Two files with the same 40 MiB of blocks: the copies that one of them gets take no memory.
+#[test]
+fn copies_of_blocks_that_two_files_share_take_no_memory() {
+    if !ready("copies_of_blocks_that_two_files_share_take_no_memory") {
+        return;
+    }
+    let scratch = Scratch::new("shared");
+    let file = scratch.join("image");
+    tool::run(tool::command("mke2fs").args(["-q", "-F", "-t", "ext2", "-b", "1024"]).arg(&file).arg("110M"));
+    let mut image = Image::from_bytes(std::fs::read(&file).unwrap());
+    let bytes: Vec<u8> =
+        (0..40_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24).to_le_bytes()[0]).collect();
+    image.change(|volume| {
+        let a = volume.create(InodeNumber::ROOT, b"a", &new(Kind::File)).unwrap();
+        volume.create(InodeNumber::ROOT, b"b", &new(Kind::File)).unwrap();
+        volume.write_at(a, 0, &bytes, WriteOptions::default()).unwrap();
+    });
+    let (a, b) = (image.read_inode(image.inode_of("a")), image.inode_of("b"));
+    image.inode(b, |inode| {
+        inode.raw_mut().i_block = a.raw().i_block;
+        inode.raw_mut().i_blocks_lo = a.raw().i_blocks_lo;
+        inode.set_size(a.size());
+    });
+    let device = Arc::new(MemoryDevice::from_bytes(&image.bytes));
+    let options = Options { threads: 2, memory: 8 << 20, ..Options::default() };
+    let outcome = check(device, &options, &mut Ears::repairing()).unwrap();
+    let after = Image::from_bytes(repaired(&outcome));
+    let volume = after.volume();
+    for name in [b"a", b"b"] {
+        let mut read = vec![0; bytes.len()];
+        let number = volume.lookup(InodeNumber::ROOT, name).unwrap();
+        assert_eq!(volume.read_at(number, 0, &mut read).unwrap(), bytes.len());
+        assert!(read == bytes);
+    }
+    std::fs::write(&file, &after.bytes).unwrap();
+    fsck::assert_clean(&file);
 }
 
 /// A directory of more subdirectories than links are counted, on a volume that does not say so.
