@@ -1,28 +1,146 @@
 //! Where a command prints and complains, and what its exit code becomes.
 //!
 //! Commands get a [`Console`] instead of standard output, so that tests run them in-process.
+//!
+//! Owns: the form of messages, as text and as JSON. Excludes their words.
 
-use std::fmt::Display;
-use std::io::Write;
+use std::any::Any;
+use std::fmt::{self, Display};
+use std::io::{self, Write};
 use std::process::ExitCode;
+
+use serde_json::{Map, Value, json};
+
+use crate::image::ImageError;
 
 /// Why a command did not do all it was asked.
 #[derive(Debug)]
 pub enum Failure {
     /// Wrong usage: exit code 2.
     Usage(String),
-    /// It failed: exit code 1. The text is one line, `SUBJECT: what, where, remedy`.
-    Failed(String),
+    /// It failed: exit code 1.
+    Failed(Trouble),
     /// Another process failed with this code, and said why.
     Reported(u8),
     /// The reader of the output went away: this is no error, and output ends.
     OutputClosed,
 }
 
+/// What failed.
+#[derive(Debug)]
+pub struct Trouble {
+    /// One line, `SUBJECT: what, where, remedy`.
+    text: String,
+    /// The subject, if it is known apart.
+    file: Option<String>,
+    kind: &'static str,
+}
+
+impl From<String> for Trouble {
+    fn from(text: String) -> Self {
+        Trouble { text, file: None, kind: FAILED }
+    }
+}
+
+impl From<&str> for Trouble {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Trouble {
+    /// The same with more behind it.
+    #[must_use]
+    pub fn and(mut self, more: impl Display) -> Self {
+        self.text = format!("{}; {more}", self.text);
+        self
+    }
+}
+
+/// The kind of a failure of which no more is known.
+const FAILED: &str = "failed";
+
+/// The kind of a failure by its number in Linux; docs/json.md lists all.
+fn kind_of(number: i32) -> &'static str {
+    use rustix::io::Errno;
+    match Errno::from_raw_os_error(number) {
+        Errno::NOENT => "not-found",
+        Errno::PERM | Errno::ACCESS => "not-permitted",
+        Errno::BUSY | Errno::TXTBSY | Errno::AGAIN => "busy",
+        Errno::EXIST => "exists",
+        Errno::NOTDIR | Errno::ISDIR | Errno::NOTEMPTY | Errno::LOOP => "wrong-type",
+        Errno::INVAL | Errno::NAMETOOLONG => "invalid",
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => "full",
+        Errno::ROFS => "read-only",
+        Errno::OPNOTSUPP | Errno::NOSYS => "unsupported",
+        Errno::UCLEAN | Errno::BADMSG => "damaged",
+        Errno::IO => "io",
+        Errno::TIMEDOUT => "timed-out",
+        _ => FAILED,
+    }
+}
+
+/// The kind of what an error says.
+fn kind(what: &dyn Any) -> &'static str {
+    if let Some(error) = what.downcast_ref::<platfs::Error>() {
+        return kind_of(error.errno());
+    }
+    match (what.downcast_ref::<io::Error>(), what.downcast_ref::<ImageError>()) {
+        (Some(error), _) | (_, Some(ImageError::Io(error))) => kind_of_host(error),
+        (_, Some(ImageError::NoPart(_))) => "not-found",
+        (_, Some(ImageError::InUse(_))) => "busy",
+        (_, Some(ImageError::Remote)) => "unsupported",
+        (_, Some(ImageError::Part(error))) => kind_of(error.errno()),
+        _ => FAILED,
+    }
+}
+
+/// The kind of what the host says.
+fn kind_of_host(error: &io::Error) -> &'static str {
+    match (error.raw_os_error(), error.kind()) {
+        (Some(number), _) => kind_of(number),
+        (None, io::ErrorKind::NotFound) => "not-found",
+        (None, io::ErrorKind::PermissionDenied) => "not-permitted",
+        (None, io::ErrorKind::AlreadyExists) => "exists",
+        (None, io::ErrorKind::ResourceBusy) => "busy",
+        (None, io::ErrorKind::StorageFull) => "full",
+        (None, io::ErrorKind::TimedOut) => "timed-out",
+        (None, io::ErrorKind::Unsupported) => "unsupported",
+        (None, _) => "io",
+    }
+}
+
 impl Failure {
     /// A failure about something: an image, a file, a path in an image.
-    pub fn about(subject: impl Display, what: impl Display) -> Self {
-        Failure::Failed(format!("{subject}: {what}"))
+    pub fn about(subject: impl Display, what: impl Display + 'static) -> Self {
+        let (file, kind) = (subject.to_string(), kind(&what));
+        Failure::Failed(Trouble { text: format!("{file}: {what}"), file: Some(file), kind })
+    }
+
+    /// What it says.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Failure::Usage(text) => text.clone(),
+            Failure::Failed(trouble) => trouble.to_string(),
+            Failure::Reported(_) | Failure::OutputClosed => String::new(),
+        }
+    }
+
+    /// As [`Failure::about`], with words of our own for an error of the library.
+    pub fn of(subject: impl Display, error: &platfs::Error, words: impl Display) -> Self {
+        let file = subject.to_string();
+        Failure::Failed(Trouble {
+            text: format!("{file}: {words}"),
+            file: Some(file),
+            kind: kind_of(error.errno()),
+        })
     }
 }
 
@@ -34,12 +152,69 @@ pub struct Console<'a> {
     failed: bool,
     /// What `--help` stands behind.
     command: String,
+    form: Form,
+    /// Summaries are left out.
+    quiet: bool,
+}
+
+/// The form of messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Form {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// Objects of JSON, one on a line.
+    Json,
 }
 
 impl<'a> Console<'a> {
     /// Output to `out`, complaints to `err`.
     pub fn new(out: &'a mut dyn Write, err: &'a mut dyn Write) -> Self {
-        Console { out, err, failed: false, command: "plat".to_owned() }
+        Console { out, err, failed: false, command: "plat".to_owned(), form: Form::Text, quiet: false }
+    }
+
+    /// Says in which form messages are.
+    #[must_use]
+    pub fn form(mut self, form: Form) -> Self {
+        self.form = form;
+        self
+    }
+
+    /// Leaves summaries out.
+    pub fn be_quiet(&mut self, quiet: bool) {
+        self.quiet = quiet;
+    }
+
+    /// Tells if only what was asked for is printed.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
+    /// Where the summary of a command goes.
+    pub fn summary(&mut self) -> Summary<'_> {
+        Summary { out: (!self.quiet).then_some(&mut *self.out) }
+    }
+
+    /// A message on a line.
+    fn message(&mut self, label: &str, kind: Option<&str>, file: Option<&str>, text: &str) {
+        let _ = self.out.flush();
+        let text = one_line(text);
+        // Standard error is the last resort: when it is gone, so is its reader.
+        let _ = match (self.form, label) {
+            (Form::Text, "warning") => writeln!(self.err, "plat: warning: {text}"),
+            (Form::Text, _) => writeln!(self.err, "plat: {text}"),
+            (Form::Json, label) => {
+                let mut object = Map::new();
+                let mut put = |name: &str, value: Option<&str>| {
+                    value.map(|value| object.insert(name.to_owned(), Value::from(value)))
+                };
+                put("kind", kind);
+                put("file", file.map(one_line).as_deref());
+                put("text", Some(&text));
+                writeln!(self.err, "{}", json!({ label: object }))
+            }
+        };
     }
 
     /// Names the command that is run, for hints.
@@ -53,15 +228,12 @@ impl<'a> Console<'a> {
 
     /// Says something that does not make the command fail.
     pub fn warn(&mut self, text: impl Display) {
-        // Standard error is the last resort: when it is gone, so is its reader.
-        let _ = self.out.flush();
-        let _ = writeln!(self.err, "plat: warning: {}", one_line(&text.to_string()));
+        self.message("warning", None, None, &text.to_string());
     }
 
     /// Says beside the output what it is, or why there is none.
     pub fn note(&mut self, text: impl Display) {
-        let _ = self.out.flush();
-        let _ = writeln!(self.err, "plat: {}", one_line(&text.to_string()));
+        self.message("note", None, None, &text.to_string());
     }
 
     /// Says that a part failed; the command goes on with the rest and fails in the end.
@@ -78,10 +250,17 @@ impl<'a> Console<'a> {
         }
     }
 
-    fn say_failed(&mut self, text: &str) {
+    fn say_failed(&mut self, trouble: &Trouble) {
         self.failed = true;
-        let _ = self.out.flush();
-        let _ = writeln!(self.err, "plat: {}", one_line(text));
+        self.message("error", Some(trouble.kind), trouble.file.as_deref(), &trouble.text);
+    }
+
+    /// Says what is wrong with a command line, and where the usage stands.
+    pub fn say_usage(&mut self, problem: &str, help: &str) {
+        self.message("error", Some("usage"), None, problem);
+        if self.form == Form::Text {
+            let _ = writeln!(self.err, "plat: `{help}` shows the usage");
+        }
     }
 
     /// Prints the failure, if there is one, and turns all that happened into the exit code.
@@ -95,11 +274,26 @@ impl<'a> Console<'a> {
             }
             Err(Failure::Reported(code)) => ExitCode::from(code),
             Err(Failure::Usage(text)) => {
-                let (text, command) = (one_line(&text), &self.command);
-                let _ = writeln!(self.err, "plat: {text}\nplat: `{command} --help` shows the usage");
+                let help = format!("{} --help", self.command);
+                self.say_usage(&text, &help);
                 ExitCode::from(2)
             }
         }
+    }
+}
+
+/// Standard output for a summary; nothing where none is wanted.
+pub struct Summary<'a> {
+    out: Option<&'a mut dyn Write>,
+}
+
+impl Summary<'_> {
+    /// For `write!` and `writeln!`.
+    ///
+    /// # Errors
+    /// Of the output.
+    pub fn write_fmt(&mut self, words: fmt::Arguments<'_>) -> io::Result<()> {
+        self.out.as_mut().map_or(Ok(()), |out| out.write_fmt(words))
     }
 }
 
@@ -139,6 +333,25 @@ mod tests {
         console.complain(Failure::about("a.img", "broken\nbadly")).unwrap();
         assert_eq!(console.finish(Ok(())), ExitCode::FAILURE);
         assert_eq!(err, b"plat: a.img: broken badly\n");
+    }
+
+    #[test]
+    fn messages_in_json_are_objects_with_kind_and_file() {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut console = Console::new(&mut out, &mut err).form(Form::Json);
+        console.warn("a\nb");
+        console.complain(Failure::about("a.img", platfs::Error::NotFound)).unwrap();
+        console.complain(Failure::about("b.img", io::Error::from_raw_os_error(13))).unwrap();
+        assert_eq!(console.finish(Err(Failure::Usage("no".into()))), ExitCode::from(2));
+        let lines = String::from_utf8(err).unwrap();
+        let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines[0], json!({"warning": {"text": "a b"}}));
+        assert_eq!(
+            (&lines[1]["error"]["kind"], &lines[1]["error"]["file"]),
+            (&json!("not-found"), &json!("a.img"))
+        );
+        assert_eq!(lines[2]["error"]["kind"], "not-permitted");
+        assert_eq!(lines[3], json!({"error": {"kind": "usage", "text": "no"}}));
     }
 
     #[test]

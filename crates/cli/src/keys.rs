@@ -95,11 +95,11 @@ pub fn read(named: &OsStr, warn: &mut dyn FnMut(String)) -> Result<Key, Failure>
     let (descriptor, rest) = parted(named);
     let master = if is_spelled(named) {
         warn(SEEN.to_owned());
-        digits(rest.as_bytes()).ok_or_else(|| Failure::Failed(format!("--key: {NO_DIGITS}")))?
+        digits(rest.as_bytes()).ok_or_else(|| Failure::Failed(format!("--key: {NO_DIGITS}").into()))?
     } else {
         of_file(rest, warn)?
     };
-    let key = Key::new(&master).map_err(|error| Failure::Failed(format!("--key: {error}")))?;
+    let key = Key::new(&master).map_err(|error| Failure::Failed(format!("--key: {error}").into()))?;
     let descriptor = descriptor.and_then(|descriptor| descriptor.as_slice().try_into().ok());
     Ok(descriptor.map_or(key.clone(), |descriptor| key.with_descriptor(descriptor)))
 }
@@ -151,7 +151,7 @@ mod tests {
         assert!(said.len() == 1 && said[0].contains("other users see"), "{said:?}");
         for wrong in [&hex[1..], &hex[..30], &format!("{hex}{hex}ab"), &format!("{hex}:")] {
             let said = match read(OsStr::new(wrong), &mut |what| said.push(what)) {
-                Err(Failure::Failed(said)) => said,
+                Err(Failure::Failed(said)) => said.to_string(),
                 other => panic!("{wrong}: {other:?}"),
             };
             assert!(!said.contains("0123") && !said.contains("1234"), "{said}");

@@ -19,6 +19,7 @@ pub mod memory;
 pub mod mount;
 pub mod nbd;
 pub mod owner;
+mod paths;
 pub mod progress;
 pub mod reading;
 pub mod reshaping;
@@ -38,24 +39,35 @@ use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
-use console::{Console, Failure};
+use clap::{FromArgMatches, Parser};
+use console::{Console, Failure, Form};
 
 /// The version, with the commit where the build knew it.
 pub const VERSION: &str = env!("PLATFS_VERSION");
 
-/// Build, read, change and inspect ext2, ext3 and ext4 images.
 #[derive(Parser, Debug)]
-#[command(name = "plat", version = VERSION, about, max_term_width = 100, disable_help_subcommand = true)]
-#[command(after_help = manual::topics::HINT)]
+#[command(name = "plat", version = VERSION, about = ABOUT, max_term_width = 80, disable_help_subcommand = true)]
 struct CommandLine {
     #[command(subcommand)]
     command: commands::Command,
     /// Cage of servers and of commands on an image, entered before they look at it: as much as the kernel has (auto), none
     /// (off), or no work without all of it (require).
     #[arg(long, global = true, value_name = "MODE", default_value = "auto", hide_default_value = true)]
-    #[arg(help_heading = "Safety")]
+    #[arg(help_heading = "For all commands")]
     sandbox: sandbox::Mode,
+    /// No progress, no summary.
+    #[arg(short, long, global = true, help_heading = "For all commands")]
+    quiet: bool,
+}
+
+/// What this is.
+const ABOUT: &str = "Build, read, change, check and mount ext2, ext3 and ext4 images";
+
+/// Reads a command line.
+fn parsed(arguments: impl IntoIterator<Item = OsString>) -> Result<CommandLine, clap::Error> {
+    let mut parser = manual::parser();
+    let matches = parser.try_get_matches_from_mut(arguments)?;
+    CommandLine::from_arg_matches(&matches).map_err(|error| error.format(&mut parser))
 }
 
 /// Runs one command line, its output on standard output, its complaints on standard error.
@@ -83,13 +95,15 @@ fn begin(line: &CommandLine) -> Result<(), Failure> {
         return Ok(());
     }
     if let Some(plan) = line.command.cage() {
-        sandbox::enter(&plan, line.sandbox).map_err(Failure::Failed)?;
+        sandbox::enter(&plan, line.sandbox).map_err(|why| Failure::Failed(why.into()))?;
     } else if line.sandbox == sandbox::Mode::Require {
-        return Err(Failure::Failed(commands::NO_CAGE.to_owned()));
+        return Err(Failure::Failed(commands::NO_CAGE.into()));
     }
     // Without the thread that hears them, signals do what they always do.
     let _ = signals::watch();
-    progress::begin();
+    if !line.quiet {
+        progress::begin();
+    }
     Ok(())
 }
 
@@ -110,11 +124,13 @@ fn run_after<'a>(
     begin: impl FnOnce(&CommandLine) -> Result<(), Failure>,
 ) -> ExitCode {
     let arguments = check::fsck::by_name(mount::helper::by_name(arguments));
-    match CommandLine::try_parse_from(&arguments) {
+    let form = if usage::wants_json(&arguments) { Form::Json } else { Form::Text };
+    match parsed(arguments.clone()) {
         Ok(line) => {
             let command = usage::command_of(&arguments);
             progress::named(&command);
-            let mut console = Console::new(out, err).of(&command);
+            let mut console = Console::new(out, err).of(&command).form(form);
+            console.be_quiet(line.quiet);
             let done = begin(&line).and_then(|()| line.command.run(&mut console, line.sandbox));
             let done = done.and_then(|()| console.flush());
             let closed =
@@ -123,15 +139,19 @@ fn run_after<'a>(
             stores::notes().into_iter().for_each(|note| console.warn(note));
             console.finish(done)
         }
+        // The whole help, since nothing was asked for.
+        Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = err.write_all(error.to_string().as_bytes()).and_then(|()| err.flush());
+            ExitCode::from(check::fsck::usage_code(&arguments))
+        }
+        Err(error) if error.use_stderr() => {
+            Console::new(out, err).form(form).say_usage(&usage::problem(&error), &usage::help_of(&arguments));
+            ExitCode::from(check::fsck::usage_code(&arguments))
+        }
         Err(error) => {
-            let to = if error.use_stderr() { err } else { out };
-            // Nothing is left to do if even the usage can't be printed.
-            let _ = to.write_all(usage::worded(&error, &arguments).as_bytes()).and_then(|()| to.flush());
-            if error.use_stderr() {
-                ExitCode::from(check::fsck::usage_code(&arguments))
-            } else {
-                ExitCode::SUCCESS
-            }
+            // Nothing is left to do if even the help can't be printed.
+            let _ = out.write_all(error.to_string().as_bytes()).and_then(|()| out.flush());
+            ExitCode::SUCCESS
         }
     }
 }
@@ -142,7 +162,7 @@ impl From<io::Error> for Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Failure::OutputClosed;
         }
-        Failure::Failed(format!("standard output: {error}"))
+        Failure::about("standard output", error)
     }
 }
 

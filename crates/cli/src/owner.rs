@@ -1,9 +1,13 @@
-//! Owners as users write them: numbers, since an image knows no names; where quota is set, also the names that this host
-//! has in `/etc/passwd`, `/etc/group` and `/etc/projid`.
+//! Owners as users write them: numbers, or names from the image's own `/etc/passwd` and `/etc/group`, never from those of
+//! this host; but for quota, which takes and shows names of this host.
 
 use std::collections::HashMap;
 
 use ondisk::quota::QuotaKind;
+use platfs::rules;
+
+use crate::console::Failure;
+use crate::reading::OpenImage;
 
 /// The names that this host knows for ids of a kind.
 #[derive(Debug, Default)]
@@ -53,13 +57,92 @@ impl Names {
     }
 }
 
-/// Reads `UID:GID`.
+/// Most bytes of a table of names that is read.
+const TABLE_MAX: u64 = 4 << 20;
+
+/// A user or a group as it was written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Id {
+    Number(u32),
+    Name(String),
+}
+
+/// `USER`, `USER:GROUP` or `:GROUP`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Owner {
+    user: Option<Id>,
+    group: Option<Id>,
+}
+
+/// Reads an owner.
 ///
 /// # Errors
 /// What is not of that form, as a sentence.
-pub fn parse_owner(text: &str) -> Result<(u32, u32), String> {
-    let parts = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
-    parts.ok_or_else(|| format!("{text:?} is not of the form UID:GID"))
+pub fn parse_owner(text: &str) -> Result<Owner, String> {
+    let (user, group) = text.split_once(':').unwrap_or((text, ""));
+    let id = |part: &str| match part.parse() {
+        Ok(rules::NOBODY) => Err(format!("{part} stands for no user and no group")),
+        Ok(number) => Ok(Some(Id::Number(number))),
+        Err(_) if part.is_empty() => Ok(None),
+        Err(_) if part.starts_with(|letter: char| letter.is_ascii_digit() || "-/".contains(letter)) => {
+            Err(format!("{part} is neither a number nor a name: USER, USER:GROUP or :GROUP"))
+        }
+        Err(_) => Ok(Some(Id::Name(part.to_owned()))),
+    };
+    match (id(user)?, id(group)?) {
+        (None, None) => Err("neither a user nor a group".into()),
+        (user, group) => Ok(Owner { user, group }),
+    }
+}
+
+/// Numbers of a user and a group, as far as they are said.
+pub type Numbers = (Option<u32>, Option<u32>);
+
+impl Owner {
+    /// In an image, which knows its own names.
+    ///
+    /// # Errors
+    /// A name that it does not know.
+    pub fn of(&self, image: &OpenImage) -> Result<Numbers, Failure> {
+        let look = |id: &Id, path: &str, what: &str| match id {
+            Id::Number(number) => Ok(*number),
+            Id::Name(name) => {
+                let table = String::from_utf8_lossy(&contents(image, path)).into_owned();
+                Names::parse(&table, 2).id(name).ok_or_else(|| {
+                    let what = format!("names no {what} {name}; a number is taken as it is");
+                    Failure::about(format!("{}: {path}", image.name), what)
+                })
+            }
+        };
+        let user = self.user.as_ref().map(|id| look(id, "/etc/passwd", "user")).transpose()?;
+        let group = self.group.as_ref().map(|id| look(id, "/etc/group", "group")).transpose()?;
+        Ok((user, group))
+    }
+
+    /// Both numbers, where there is no image whose names could be meant.
+    ///
+    /// # Errors
+    /// A name, or only one of them.
+    pub fn numbers(&self) -> Result<(u32, u32), Failure> {
+        match (&self.user, &self.group) {
+            (Some(Id::Number(user)), Some(Id::Number(group))) => Ok((*user, *group)),
+            _ => Err(Failure::Usage(
+                "on a mount --owner takes two numbers, UID:GID; chown(1) knows names".into(),
+            )),
+        }
+    }
+}
+
+/// The contents of a file of an image; empty where there is none that can be read.
+fn contents(image: &OpenImage, path: &str) -> Vec<u8> {
+    let read = || {
+        let file = image.volume.open_file(image.volume.resolve(path.as_bytes())?)?;
+        let mut bytes = vec![0; usize::try_from(file.size().min(TABLE_MAX)).unwrap_or_default()];
+        let count = file.read_at(0, &mut bytes)?;
+        bytes.truncate(count);
+        Ok::<_, platfs::Error>(bytes)
+    };
+    read().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -78,8 +161,17 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_is_two_numbers() {
-        assert_eq!(parse_owner("1:2"), Ok((1, 2)));
-        assert!(parse_owner("1").is_err());
+    fn an_owner_is_user_group_or_both() {
+        let number = |number| Some(Id::Number(number));
+        assert_eq!(parse_owner("1:2"), Ok(Owner { user: number(1), group: number(2) }));
+        assert_eq!(parse_owner("7"), Ok(Owner { user: number(7), group: None }));
+        assert_eq!(parse_owner(":8"), Ok(Owner { user: None, group: number(8) }));
+        let named = Owner { user: Some(Id::Name("www-data".into())), group: number(0) };
+        assert_eq!(parse_owner("www-data:0"), Ok(named.clone()));
+        assert!(named.numbers().is_err());
+        for wrong in ["", ":", "1x", "1:2x", "4294967295", ":4294967295", "99999999999", "/etc", "-1"] {
+            assert!(parse_owner(wrong).is_err(), "{wrong}");
+        }
+        assert!(parse_owner("4294967294").is_ok());
     }
 }

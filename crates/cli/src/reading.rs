@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use ondisk::geometry::Geometry;
@@ -16,7 +17,11 @@ use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
 use crate::keys::KeyArgs;
+use crate::paths;
+use crate::stores;
 use crate::text::Shown;
+
+pub use crate::paths::joined;
 
 /// The remedy for what breaks a rule of the format.
 pub const CHECK: &str = "`plat check -n` shows more, `plat check` repairs";
@@ -84,7 +89,7 @@ impl OpenImage {
             let volume = &opened.volume;
             if lenient || volume.needs_recovery() && volume.verify_descriptors().is_ok() {
                 if let Failure::Failed(why) = why {
-                    console.warn(format!("{why}; {told}"));
+                    console.warn(why.and(told));
                 }
                 return Ok(opened);
             }
@@ -115,30 +120,44 @@ impl OpenImage {
     /// A failure that names image and path.
     pub fn find(&self, path: &OsStr, follow: bool) -> Result<InodeNumber, Failure> {
         let path = path.as_bytes();
+        let found = match (self.look(path, follow), paths::unescaped(path)) {
+            // A name as it was printed.
+            (Err(Error::NotFound), Some(typed)) => self.look(&typed, follow),
+            (found, _) => found,
+        };
+        found.map_err(|error| self.failure(path, &error))
+    }
+
+    /// Paths in place of patterns.
+    #[must_use]
+    pub fn matching(&self, paths: &[OsString]) -> Vec<OsString> {
+        paths::expanded(&self.volume, paths)
+    }
+
+    fn look(&self, path: &[u8], follow: bool) -> platfs::Result<InodeNumber> {
         // A slash at the end asks for the directory behind a link, as everywhere.
         let found = if follow || path.ends_with(b"/") {
             self.volume.resolve(path)
         } else {
             self.volume.resolve_link(path)
         };
-        let found = found.and_then(|inode| {
+        found.and_then(|inode| {
             let is_directory = !path.ends_with(b"/")
                 || self.volume.metadata(inode)?.file_type == ondisk::inode::FileType::Directory;
             if is_directory { Ok(inode) } else { Err(Error::NotDirectory) }
-        });
-        found.map_err(|error| self.failure(path, &error))
+        })
     }
 
     /// A failure of the library with the image as a whole.
     #[must_use]
     pub fn whole(&self, error: &Error) -> Failure {
-        Failure::about(&self.name, explained(error))
+        Failure::of(&self.name, error, explained(error))
     }
 
     /// A failure of the library with something inside the image.
     #[must_use]
     pub fn failure(&self, path: &[u8], error: &Error) -> Failure {
-        Failure::about(format!("{}: {}", self.name, Shown(path)), explained(error))
+        Failure::of(format!("{}: {}", self.name, Shown(path)), error, explained(error))
     }
 }
 
@@ -187,7 +206,21 @@ fn ground_of(device: Arc<dyn Device>, name: &str) -> Result<Ground, Failure> {
 /// # Errors
 /// A failure that names the image.
 pub fn open_device(image: &OsStr) -> Result<Arc<dyn Device>, Failure> {
-    image::open_read(image).map_err(|error| Failure::about(image::shown(image), error))
+    image::open_read(image).map_err(|error| {
+        let shown = image::shown(image);
+        match with_colon(image) {
+            Some(hint) => Failure::about(shown, format!("{error}; {hint}")),
+            None => Failure::about(shown, error),
+        }
+    })
+}
+
+/// What is meant by `disk.img:/etc`, where there is no file of that name.
+fn with_colon(image: &OsStr) -> Option<String> {
+    let text = image.to_str().filter(|text| !stores::is_meant(OsStr::new(text)))?;
+    let (file, path) = text.split_once(':')?;
+    let is_meant = path.starts_with('/') && Path::new(file).exists() && !Path::new(image).exists();
+    is_meant.then(|| format!("image and path are words of their own: `{file} {path}`"))
 }
 
 /// Warns if another program may be changing the image meanwhile.
@@ -253,11 +286,4 @@ pub fn absolute(path: &[u8]) -> Vec<u8> {
         out.push(b'/');
     }
     out
-}
-
-/// A name in a directory.
-#[must_use]
-pub fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
-    let slash: &[u8] = if directory.is_empty() || directory.ends_with(b"/") { b"" } else { b"/" };
-    [directory, slash, name].concat()
 }

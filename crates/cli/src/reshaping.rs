@@ -48,7 +48,7 @@ pub fn failed(name: &str, error: &platfs_reshape::Error) -> Failure {
         platfs_reshape::Error::Volume(platfs::device::Error::Unsupported(_)) => {
             Failure::about(name, format!("{error}; {INFO}"))
         }
-        other => Failure::about(name, other),
+        other => Failure::about(name, other.to_string()),
     }
 }
 
@@ -110,7 +110,7 @@ impl Held {
         if !platfs::read_superblock(&*self.device).is_ok_and(|raw| waits(&raw)) {
             return Ok(());
         }
-        let failed = |what: &dyn std::fmt::Display| Failure::about(&self.name, what);
+        let failed = |what: &dyn std::fmt::Display| Failure::about(&self.name, what.to_string());
         before::sound(When::ForAll, &self.device, &self.name, platfs_image::clock::now())
             .map_err(|why| failed(&why))?;
         let _busy = stop::busy();

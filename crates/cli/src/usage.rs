@@ -1,5 +1,7 @@
-//! Complaints about a command line, in our words: what the parser of arguments and the standard library say of numbers is
-//! put so that a user can do something with it, and hints name the help of the command that was meant.
+//! Complaints about a command line, in our words and our form: `plat: what is wrong`, and below it where the usage stands.
+//! What the parser of arguments and the standard library say of numbers is put so that a user can do something with it.
+//!
+//! Owns: these words, and what is meant by a word that is no command. Excludes what commands say of values together.
 
 use std::error::Error as _;
 use std::ffi::OsString;
@@ -11,6 +13,32 @@ use clap::{CommandFactory, Error};
 use crate::CommandLine;
 use crate::text::Shown;
 
+/// Commands of other programs, and what does the same here.
+const ELSEWHERE: &[(&[&str], &str)] = &[
+    (&["df", "du"], "`plat info IMAGE` shows how full a volume is"),
+    (&["fsck", "e2fsck", "repair", "verify"], "`plat check IMAGE` checks and repairs"),
+    (
+        &["format", "create", "mke2fs", "new"],
+        "`plat mkfs IMAGE SIZE` makes an empty volume, `plat build` a full one",
+    ),
+    (&["unmount", "eject"], "`plat umount DIR` unmounts"),
+    (
+        &["extract", "unpack", "untar"],
+        "`plat export IMAGE DIR/` takes out everything, `plat get` single files",
+    ),
+    (&["pack", "tar"], "`plat build SOURCE IMAGE` makes an image, `plat export IMAGE OUT.tar` an archive"),
+    (&["add", "copy", "touch", "upload"], "`plat put IMAGE FILE PATH` copies in, `plat get IMAGE PATH` out"),
+    (&["remove", "delete", "rmdir", "unlink"], "`plat rm IMAGE PATH` removes; directories with -d or -r"),
+    (&["cd", "dir", "find", "list"], "`plat ls IMAGE PATH` and `plat tree IMAGE` list"),
+    (&["grow", "shrink", "resize2fs", "extend"], "`plat resize IMAGE SIZE` makes it larger or smaller"),
+    (&["tune2fs", "label", "e2label"], "`plat tune` changes parameters: `plat tune -L LABEL IMAGE`"),
+    (&["dumpe2fs", "show", "status"], "`plat info IMAGE` shows what a volume is"),
+    (&["setfattr", "getfattr", "attr"], "`plat xattr IMAGE PATH` shows and sets attributes"),
+    (&["e4defrag", "filefrag"], "`plat defrag` brings files together, `plat frag` counts their pieces"),
+    (&["fstrim", "discard", "sparsify"], "`plat trim IMAGE` gives free space back"),
+    (&["debugfs"], "`plat stat`, `plat map` and `plat journal` show what it shows"),
+];
+
 /// The command that a line names; nothing if it names none.
 pub(crate) fn command_of(arguments: &[OsString]) -> String {
     let named = arguments.get(1).and_then(|word| word.to_str()).unwrap_or_default();
@@ -18,17 +46,84 @@ pub(crate) fn command_of(arguments: &[OsString]) -> String {
     if known { named.to_owned() } else { String::new() }
 }
 
-/// A complaint as it is printed. Help and version come as they are.
-pub(crate) fn worded(error: &Error, arguments: &[OsString]) -> String {
-    if !error.use_stderr() {
-        return error.to_string();
+/// Tells if what is printed is to be JSON: the line need not be right for that.
+pub(crate) fn wants_json(arguments: &[OsString]) -> bool {
+    arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json")
+}
+
+/// What is wrong, and what was meant or how it is right. Nothing of help and version, which come as they are.
+pub(crate) fn problem(error: &Error) -> String {
+    if let Some(problem) = number_problem(error) {
+        return problem;
     }
+    let rendered = error.to_string();
+    let rendered = rendered.strip_prefix("error: ").unwrap_or(&rendered);
+    // The first paragraph says what is wrong; below are tips about values, and the usage.
+    let lines: Vec<&str> = rendered.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+    let problem = lines.join(" ");
+    match meant(error) {
+        Some(meant) => format!("{problem}; {meant}"),
+        None => problem,
+    }
+}
+
+/// Where the usage stands.
+pub(crate) fn help_of(arguments: &[OsString]) -> String {
     let command = command_of(arguments);
-    let help = if command.is_empty() { "plat --help".to_owned() } else { format!("plat {command} --help") };
-    match number_problem(error) {
-        Some(problem) => format!("error: {problem}\n\nFor more information, try `{help}`.\n"),
-        None => error.to_string().replace("try '--help'", &format!("try `{help}`")),
+    if command.is_empty() { "plat --help".to_owned() } else { format!("plat {command} --help") }
+}
+
+/// What somebody meant with a word that is nothing here.
+fn meant(error: &Error) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let word = text(ContextKind::InvalidSubcommand)?;
+            let known = ELSEWHERE.iter().find(|(words, _)| words.contains(&word)).map(|(_, hint)| *hint);
+            known.map(str::to_owned).or_else(|| similar(error, ContextKind::SuggestedSubcommand, word))
+        }
+        ErrorKind::UnknownArgument => {
+            similar(error, ContextKind::SuggestedArg, text(ContextKind::InvalidArg)?)
+        }
+        ErrorKind::InvalidValue => {
+            similar(error, ContextKind::SuggestedValue, text(ContextKind::InvalidValue)?)
+        }
+        _ => None,
     }
+}
+
+/// A word that differs in one letter, or in two of many: what is less alike misleads.
+fn similar(error: &Error, kind: ContextKind, word: &str) -> Option<String> {
+    let words = match error.get(kind)? {
+        ContextValue::String(one) => std::slice::from_ref(one),
+        ContextValue::Strings(all) => all,
+        _ => return None,
+    };
+    let most = if word.len() < 5 { 1 } else { 2 };
+    let near = words.iter().find(|other| distance(word.as_bytes(), other.as_bytes()) <= most)?;
+    Some(format!("`{near}` is meant?"))
+}
+
+/// Letters that are put in, taken out or changed from one word to the other.
+fn distance(one: &[u8], other: &[u8]) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (nth, letter) in one.iter().enumerate() {
+        let mut before = nth;
+        let mut left = nth + 1;
+        for (cell, against) in row.iter_mut().skip(1).zip(other) {
+            let changed = before + usize::from(letter != against);
+            before = *cell;
+            left = changed.min(before + 1).min(left + 1);
+            *cell = left;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = nth + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
 }
 
 /// What is wrong with a value that should be a number.
@@ -46,4 +141,29 @@ fn number_problem(error: &Error) -> Option<String> {
     };
     let (option, value) = (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue));
     Some(format!("{option}: '{}': {problem}", Shown(value.as_bytes())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_as_far_apart_as_their_letters() {
+        for (one, other, count) in
+            [("", "abc", 3), ("df", "diff", 2), ("chekc", "check", 2), ("mout", "mount", 1)]
+        {
+            assert_eq!(distance(one.as_bytes(), other.as_bytes()), count, "{one} {other}");
+            assert_eq!(distance(other.as_bytes(), one.as_bytes()), count, "{other} {one}");
+        }
+    }
+
+    #[test]
+    fn hints_name_commands_that_there_are() {
+        let plat = CommandLine::command();
+        for (words, hint) in ELSEWHERE {
+            assert!(words.iter().all(|word| plat.find_subcommand(word).is_none()), "{words:?}");
+            let named = hint.split("plat ").nth(1).unwrap().split([' ', '`']).next().unwrap();
+            assert!(plat.find_subcommand(named).is_some(), "{hint}");
+        }
+    }
 }

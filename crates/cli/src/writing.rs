@@ -2,7 +2,7 @@
 //! directories and names, bring everything to disk (I19).
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use clap::Args;
@@ -19,6 +19,22 @@ use crate::door;
 use crate::image;
 use crate::reading::{OpenImage, no_superblock};
 use crate::text::Shown;
+
+/// What goes to another place.
+pub struct Source<'s> {
+    /// Its path, of the image or of the host.
+    pub path: &'s OsStr,
+    /// It is a directory, which may become one whose name ends with a slash.
+    pub is_directory: bool,
+}
+
+impl<'s> Source<'s> {
+    /// Of the image itself.
+    #[must_use]
+    pub fn inside(image: &OpenImage, path: &'s OsStr) -> Self {
+        Source { path, is_directory: is_directory(image, path) }
+    }
+}
 
 /// A directory of an image and a name in it.
 pub struct Place<'p> {
@@ -100,7 +116,7 @@ pub fn change_each(
     work: impl Fn(&OpenImage, &OsStr) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     change(target, console, |image, console| {
-        for path in paths {
+        for path in &image.matching(paths) {
             if let Err(failure) = work(image, path) {
                 console.complain(failure)?;
             }
@@ -200,16 +216,22 @@ pub fn is_directory(image: &OpenImage, path: &OsStr) -> bool {
 
 /// Where something goes that is to have the name of `source`: into `target` if that is a directory,
 /// else exactly there.
-#[must_use]
-pub fn target(image: &OpenImage, source: &OsStr, target: &OsStr) -> std::ffi::OsString {
+///
+/// # Errors
+/// A slash at its end, which says that it is a directory, and it is none.
+pub fn target(image: &OpenImage, source: &Source<'_>, target: &OsStr) -> Result<OsString, Failure> {
+    if target.as_bytes().ends_with(b"/") && !source.is_directory {
+        image.find(target, true)?;
+    }
+    let source = source.path;
     if !is_directory(image, target) {
-        return target.to_owned();
+        return Ok(target.to_owned());
     }
     let source = source.as_bytes();
     let end = source.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     let source = source.get(..end).unwrap_or_default();
     let name = source.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    std::ffi::OsString::from(OsStr::from_bytes(&crate::reading::joined(target.as_bytes(), name)))
+    Ok(OsString::from_vec(crate::reading::joined(target.as_bytes(), name)))
 }
 
 /// Everything in a directory and below, a directory before what is in it, each as (path, inode).

@@ -148,12 +148,16 @@ fn what_is_refused_changes_nothing() {
         ("put -f", vec![text(&short), "/tree/deep/none/x"], "no such file"),
         ("mkdir", vec!["/tree"], "file exists"),
         ("mv", vec!["/tree", "/tree/deep/deeper"], "into itself"),
-        ("mv -n", vec!["/tree/empty", "/tree/short"], "file exists"),
+        ("mv", vec!["/tree/empty", "/tree/short"], "exists; --force replaces it"),
+        ("mv -n", vec!["/tree/empty", "/tree/short"], "exists; --force replaces it"),
+        ("put", vec![text(&short), "/none/"], "no such file"),
+        ("cp", vec!["/tree/short", "/none/"], "no such file"),
+        ("chown", vec!["nobody", "/tree"], "names no user nobody"),
         ("rm", vec!["/tree"], "is a directory"),
         ("rm -d", vec!["/tree"], "directory not empty"),
         ("ln", vec!["/tree", "/other"], "is a directory"),
         ("chmod", vec!["755", "/nothing"], "no such file"),
-        ("xattr", vec!["/tree", "--remove", "user.none"], "no such file"),
+        ("xattr", vec!["/tree", "--remove", "user.none"], "has no attribute user.none"),
         ("xattr", vec!["/tree", "--set", "nonsense=1"], "nonsense"),
     ] {
         let complaint = plat(command, &image, &arguments).failed();
@@ -203,5 +207,54 @@ fn standard_input_needs_a_name() {
     assert_eq!(ran.code, std::process::ExitCode::from(2), "{}", ran.err);
     assert!(ran.err.contains("- /dir/NAME"), "{}", ran.err);
     assert_eq!(plat("ls", &image, &["/dir"]).fine(), b"");
+    fsck::assert_clean(&image);
+}
+
+/// Owners, sizes, names and patterns as docs/conventions.md has them.
+#[test]
+fn words_mean_in_each_command_what_the_conventions_say() {
+    if !tool::have_tools("words_mean_in_each_command_what_the_conventions_say", &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new("changing");
+    let (image, source) = (image(&scratch, KINDS[0]), source(&scratch));
+    let (passwd, group) = (scratch.join("passwd"), scratch.join("group"));
+    fs::write(&passwd, "root:x:0:0::/:/bin/sh\nwww:x:33:34::/:/bin/sh\n").unwrap();
+    fs::write(&group, "root:x:0:\nweb:x:77:\n").unwrap();
+    plat("mkdir", &image, &["/etc"]).fine();
+    plat("put", &image, &[text(&passwd), text(&group), "/etc"]).fine();
+    let said = |words: &str, rest: &[&str]| String::from_utf8(plat(words, &image, rest).fine()).unwrap();
+    let owner = |path: &str| said("stat -c %u:%g:%a:%s", &[path]);
+    plat("put --owner www", &image, &[text(&source.join("short")), "/a"]).fine();
+    assert_eq!(owner("/a"), "33:0:640:20\n");
+    plat("chown", &image, &[":web", "/a"]).fine();
+    assert_eq!(owner("/a"), "33:77:640:20\n");
+    plat("mkdir --owner www:web", &image, &["/d"]).fine();
+    assert!(owner("/d").starts_with("33:77:755:"));
+    // The host's names are none of the image's.
+    assert!(plat("chown", &image, &["daemon", "/a"]).failed().contains("names no user daemon"));
+
+    plat("put -R", &image, &[text(&source), "/tree"]).fine();
+    plat("mv -f", &image, &["/tree/short", "/tree/empty"]).fine();
+    let by_size = said("ls -S -1", &["/tree"]);
+    assert!(by_size.starts_with("long\n") && by_size.ends_with("link\n"), "{by_size}");
+    let human = said("ls -lh", &["/tree/long"]);
+    assert!(human.contains(" 293 KiB "), "{human}");
+    assert_eq!(said("cat", &["/etc/pass*"]), fs::read_to_string(&passwd).unwrap());
+    assert_eq!(said("get", &["/etc/group", "-"]), fs::read_to_string(&group).unwrap());
+    plat("put", &image, &[text(&passwd), "/a\nb"]).fine();
+    assert_eq!(said("ls", &["/a*"]), "/a\n/a\\nb\n");
+    plat("rm", &image, &["/a\\nb"]).fine();
+    plat("rm", &image, &["/etc/*"]).fine();
+    assert_eq!(said("ls", &["/etc"]), "");
+    plat("rm -R", &image, &["/tree"]).fine();
+
+    let size = || fs::metadata(&image).unwrap().len();
+    let before = size();
+    plat("resize", &image, &["+8M"]);
+    assert_eq!(size(), before + (8 << 20));
+    plat("resize", &image, &["-8M"]);
+    assert_eq!(size(), before);
+    assert_eq!(plat("resize", &image, &["-8G"]).code, std::process::ExitCode::from(2));
     fsck::assert_clean(&image);
 }

@@ -9,7 +9,8 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::{plat, succeed};
+use support::installed::install;
+use support::{commands, plat, succeed};
 use testkit::scratch::Scratch;
 use testkit::tool;
 
@@ -32,16 +33,15 @@ fn pages(scratch: &Scratch) -> Vec<PathBuf> {
 fn each_command_has_a_page_with_its_exit_codes() {
     let scratch = Scratch::new("manual");
     let pages = pages(&scratch);
-    let help = said(&mut plat(&["--help"]));
-    let listed =
-        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    let listed: Vec<String> =
-        listed.filter_map(|line| line.split_whitespace().next()).map(String::from).collect();
+    let listed = commands();
     assert!(listed.len() > 38, "{listed:?}");
-    assert_eq!(pages.len(), listed.len() + 1);
+    let of_store = pages.iter().filter(|page| page.to_string_lossy().contains("plat-store-")).count();
+    assert_eq!((pages.len(), of_store), (listed.len() + 1 + of_store, 9));
     for name in &listed {
         let page = fs::read_to_string(scratch.join("man1").join(format!("plat-{name}.1"))).unwrap();
-        for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "\"EXIT STATUS\"", "\"SEE ALSO\""] {
+        for section in
+            ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXAMPLES", "\"EXIT STATUS\"", "\"SEE ALSO\""]
+        {
             assert!(page.contains(&format!(".SH {section}\n")), "{name}: no section {section}");
         }
         assert!(page.starts_with(".TH PLAT\\-") && page.contains(" 1 2023-11-14 "), "{name}");
@@ -78,10 +78,14 @@ fn completed(shell: &str, script: &Path) -> Option<String> {
     let script = script.to_str().unwrap();
     let words = match shell {
         "bash" => format!(
-            "source {script}; for line in 'plat ch' 'plat ls --re'; do COMP_WORDS=($line); \
-             COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _plat plat \"${{COMP_WORDS[-1]}}\" plat; echo \"${{COMPREPLY[@]}}\"; done"
+            "source {script}; at() {{ COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _plat_words plat \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; \
+             echo \"${{COMPREPLY[@]}}\"; }}; at plat ch; at plat ls --re; echo [$(at plat ls '')]; at plat help mount-; \
+             at plat mount -o fake; cd $(mktemp -d); touch P; echo [$(at plat cat '')]; at plat store s"
         ),
-        "fish" => format!("source {script}; complete -C 'plat ch'; complete -C 'plat ls --re'"),
+        "fish" => format!(
+            "source {script}; complete -C 'plat ch'; complete -C 'plat ls --re'; complete -C 'plat help mount-'; complete \
+             -C 'plat mount -o fake'"
+        ),
         // The functions of zsh's completion work behind a line editor only: it must load, and know the words.
         _ => format!(
             "autoload -U compinit; compinit -u -D; source {script}; (( $+functions[_plat] )) && functions _plat \
@@ -108,6 +112,18 @@ fn completions_work_in_the_shells() {
             assert!(words.contains(word), "{shell}: {word} is not among {words}");
         }
         assert!(shell == "zsh" || !words.contains("mkfs"), "{shell}: {words}");
+        for word in ["mount-options", "fakeroot"] {
+            assert!(shell == "zsh" || words.contains(word), "{shell}: {word} is not among {words}");
+        }
+        // Where a path is due nothing is offered, so that the shell offers files; never a placeholder of the usage, which
+        // bash would take for a pattern of files.
+        assert!(shell != "bash" || words.matches("[]").count() == 2 && words.contains("snapshot"), "{words}");
+        let text = fs::read_to_string(&script).unwrap();
+        let images: Vec<&str> = text.lines().filter(|line| line.starts_with("':image --")).collect();
+        assert!(
+            shell != "zsh" || images.len() > 20 && images.iter().all(|line| line.contains(":_files'")),
+            "{images:?}"
+        );
     }
     let refused = plat(&["completions", "csh"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
@@ -118,9 +134,13 @@ fn help_knows_commands_and_topics() {
     assert_eq!(said(&mut plat(&["help", "ls"])), said(&mut plat(&["ls", "--help"])));
     assert_eq!(said(&mut plat(&["help"])), said(&mut plat(&["--help"])));
     let help = said(&mut plat(&["--help"]));
-    let topics = help.lines().find_map(|line| line.strip_prefix("Topics: `plat help ")).unwrap();
-    let topics: Vec<&str> = topics.split(", ").map(|name| name.trim_end_matches('`')).collect();
-    assert_eq!(topics.len(), 6);
+    let topics = help.split("Topics of `plat help TOPIC`: ").nth(1).unwrap();
+    let topics: Vec<&str> = topics.split(',').map(str::trim).collect();
+    assert_eq!(topics.len(), 9);
+    assert!(said(&mut plat(&["help", "environment"])).contains("AWS_ENDPOINT"));
+    assert!(said(&mut plat(&["help", "mount-options"])).contains("fakeroot"));
+    assert_eq!(said(&mut plat(&["help", "store", "gc"])), said(&mut plat(&["store", "gc", "--help"])));
+    assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
     for topic in topics {
         let text = said(&mut plat(&["help", topic]));
         assert!(text.lines().count() > 2 && text.lines().all(|line| line.len() <= 80), "{topic}: {text}");
@@ -135,6 +155,8 @@ fn the_version_is_that_of_the_package() {
     let version = said(&mut plat(&["--version"]));
     assert!(version.starts_with(concat!("plat ", env!("CARGO_PKG_VERSION"))), "{version}");
     assert_eq!(said(&mut plat(&["check", "-V"])), version.replacen("plat ", "plat check ", 1));
+    let said = said(&mut plat(&["version"]));
+    assert!(said.starts_with(&version) && said.contains("built with archives"), "{said}");
 }
 
 #[test]
@@ -143,15 +165,12 @@ fn make_installs_below_a_directory() {
         return;
     }
     let scratch = Scratch::new("manual");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-    let destination = format!("DESTDIR={}", scratch.join("x").display());
-    let words = ["-s", "install-files", "PREFIX=/usr", &destination];
-    let binary = concat!("PLAT=", env!("CARGO_BIN_EXE_plat"));
-    assert_eq!(said(tool::command("make").arg("-C").arg(root).args(words).arg(binary)), "");
+    assert_eq!(install(&scratch.join("x"), &["PREFIX=/usr", "HELPERS=/usr/sbin"]), "");
     let share = scratch.join("x/usr/share");
     for file in [
         "man/man1/plat.1",
         "man/man1/plat-build.1",
+        "man/man1/plat-store-gc.1",
         "man/man8/mount.plat.8",
         "bash-completion/completions/plat",
         "zsh/site-functions/_plat",
@@ -164,6 +183,61 @@ fn make_installs_below_a_directory() {
     // The helper of mount(8) is the command itself; `-f` makes it do nothing.
     let helper = scratch.join("x/usr/sbin/mount.plat");
     assert_eq!(said(Command::new(helper).args(["a", "b", "-f"])), version);
+}
+
+/// A system of which all is this one's, but what is installed, in `root`: as root, behind a namespace of its own.
+const SYSTEM: &str = r#"set -eu
+mount -t tmpfs none "$1"
+mkdir "$1/up" "$1/work" "$1/root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/up,workdir=$1/work" "$1/root"
+for one in dev proc sys; do mount --rbind /$one "$1/root/$one"; done
+make -s -C "$2" install-files "PLAT=$3" "DESTDIR=$1/root"
+exec chroot "$1/root" env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/root LC_ALL=C bash -euc "$4"
+"#;
+
+/// What mount(8) and /etc/fstab do with an image there.
+const MOUNTS: &str = r#"mkdir /srv/mnt; plat mkfs -q /srv/disk.img 16M
+mount -t plat /srv/disk.img /srv/mnt; echo one >/srv/mnt/one; findmnt -no FSTYPE /srv/mnt; umount /srv/mnt
+mount -t fuse.plat -o ro /srv/disk.img /srv/mnt; cat /srv/mnt/one; umount /srv/mnt
+echo "/srv/disk.img /srv/mnt fuse.plat noauto 0 0" >>/etc/fstab
+mount /srv/mnt; echo two >/srv/mnt/two; umount /srv/mnt
+plat check -n /srv/disk.img >/dev/null; plat cat /srv/disk.img /two
+"#;
+
+/// The pages there, as man(1) finds them.
+const PAGES: &str = r#"export MANPAGER=cat MANWIDTH=80
+man plat-mount | grep -c "^ *fakeroot"; man mount.plat | grep -c "^ *plat mount"; man plat-store-gc | grep -c "^EXAMPLES"
+"#;
+
+#[test]
+fn what_is_installed_works_with_mount_fstab_man_and_shells() {
+    let test = "what_is_installed_works_with_mount_fstab_man_and_shells";
+    let tools = ["make", "unshare", "chroot", "mount", "findmnt", "man", "bash", "zsh", "fish"];
+    if !tool::have_tools(test, &tools) || !tool::have_root(test) || !support::mounted::have_fuse(test) {
+        return;
+    }
+    let scratch = Scratch::new("system");
+    let there = |script: &str| {
+        let mut command = tool::command("unshare");
+        command.args(["--mount", "--propagation", "private", "bash", "-c", SYSTEM, "bash"]);
+        command
+            .arg(scratch.path())
+            .arg(support::installed::project())
+            .arg(env!("CARGO_BIN_EXE_plat"))
+            .arg(script);
+        String::from_utf8(succeed(&mut command).stdout).unwrap()
+    };
+    assert_eq!(there(MOUNTS), "fuse.plat\none\ntwo\n");
+    for count in there(PAGES).lines() {
+        assert!(count.parse::<u32>().unwrap() > 0, "{count}");
+    }
+    let bash = r#"source /usr/local/share/bash-completion/completions/plat; complete -p plat"#;
+    assert!(there(bash).contains("_plat"));
+    assert_eq!(there(r#"zsh -fc 'autoload -U compinit; compinit -u -D; echo $_comps[plat]'"#), "_plat\n");
+    // Where fish looks besides its own directories says the session.
+    assert!(
+        there(r#"XDG_DATA_DIRS=/usr/local/share fish -c 'complete -C "plat chec"'"#).starts_with("check")
+    );
 }
 
 /// dpkg with a root directory of its own, in which nothing else is installed.
@@ -245,4 +319,72 @@ fn an_image_is_the_same_where_proc_is_not_mounted() {
     assert!(usual == bare, "the images differ");
     assert!(said.contains("/proc is not mounted") && said.lines().count() == 1, "{said}");
     assert_eq!(usual.windows(4).any(|bytes| bytes == b"mark"), marked);
+}
+
+/// What two scripts ask: whether something failed, and why, without reading prose.
+#[test]
+fn failures_are_json_where_json_is_asked_for() {
+    let scratch = Scratch::new("json");
+    let missing = scratch.join("missing.img");
+    let missing = missing.to_str().unwrap();
+    for (words, code, kind, file) in [
+        (vec!["info", missing, "--json"], 1, "not-found", Some(missing)),
+        (vec!["ls", "--json", missing], 1, "not-found", Some(missing)),
+        (vec!["ls", "--json", "--frob", missing], 2, "usage", None),
+        (vec!["frob", "--json"], 2, "usage", None),
+        (vec!["check", "-n", "--json", missing], 8, "not-found", Some(missing)),
+    ] {
+        let output = plat(&words).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+        let told: serde_json::Value =
+            serde_json::from_str(said.trim()).unwrap_or_else(|_| panic!("{words:?}: {said}"));
+        assert_eq!(
+            (told["error"]["kind"].as_str(), told["error"]["file"].as_str()),
+            (Some(kind), file),
+            "{words:?}"
+        );
+        assert!(output.stdout.is_empty(), "{words:?}");
+    }
+}
+
+/// One voice, and no hint that leads astray.
+#[test]
+fn wrong_lines_are_told_in_one_voice() {
+    for (line, hint) in [
+        ("df a.img", Some("`plat info IMAGE`")),
+        ("chekc a.img", Some("`check` is meant?")),
+        ("dd a.img", None),
+        ("ls -9 a.img", None),
+        ("ls --recursve a.img", Some("`--recursive` is meant?")),
+        ("mount", Some("")),
+    ] {
+        let output = plat(&line.split(' ').collect::<Vec<_>>()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        if line == "mount" {
+            assert!(output.status.success(), "{said}");
+            continue;
+        }
+        assert!(
+            said.lines().all(|line| line.starts_with("plat: ")) && said.lines().count() == 2,
+            "{line}: {said}"
+        );
+        assert!(said.contains("--help` shows the usage"), "{line}: {said}");
+        match hint {
+            Some(hint) => assert!(said.contains(hint), "{line}: {said}"),
+            None => assert!(!said.contains("meant") && !said.contains("tip"), "{line}: {said}"),
+        }
+    }
+}
+
+#[test]
+fn the_document_of_conventions_says_what_the_commands_do() {
+    let document = fs::read_to_string(support::installed::project().join("docs/conventions.md")).unwrap();
+    for (letter, long) in plat_cli::manual::conventions::LETTERS {
+        assert!(document.contains(&format!("| `-{letter}` | `--{long}` |")), "-{letter} --{long}");
+    }
+    for (name, letter, what, why) in plat_cli::manual::conventions::EXCEPTIONS {
+        let line = format!("| `plat {name} -{letter}` | {what} | {why} |");
+        assert!(document.contains(&line), "{line}");
+    }
 }

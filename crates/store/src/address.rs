@@ -43,7 +43,15 @@ impl Address {
     /// Another scheme, a name that none can have, credentials.
     pub fn parse(text: &str) -> Result<Self> {
         if !is_address(text.as_bytes()) {
-            return Err(Error::Invalid(format!("no store: {} and a path name one", SCHEMES.join("://, "))));
+            // Where nothing but a store can stand, a path from the root is meant as one.
+            if text.starts_with('/') {
+                return Self::parse(&format!("file://{text}"));
+            }
+            let known: Vec<String> = SCHEMES.iter().map(|scheme| format!("{scheme}://")).collect();
+            return Err(Error::Invalid(format!(
+                "names no store: an address begins with {}, or is a path from the root",
+                known.join(", ")
+            )));
         }
         if matches!(masked(text), Cow::Owned(_)) {
             let why = "has credentials in it, which other users see in the list of processes: they are taken from the \
@@ -120,7 +128,7 @@ impl Address {
 
     #[cfg(not(feature = "remote"))]
     fn remote(&self) -> Result<Arc<dyn Objects>> {
-        Err(Error::Invalid("this build knows stores in directories only (`file://`)".into()))
+        Err(Error::Invalid("this build knows stores in directories only (`file://`): the features s3, gs and az are left out of it".into()))
     }
 }
 

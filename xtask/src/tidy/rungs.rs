@@ -206,17 +206,18 @@ pub(super) const LADDERS: &[Ladder] = &[
             format manual mount
             control
             reshaping
-            writing
+            owner writing
             check
             bulk
             reading
             door
-            free_runs image keys usage
+            clock keys
+            console
+            free_runs image paths usage
             stores stores_left_out
             signals
             progress
-            clock
-            console marks memory nbd owner sandbox size text
+            marks memory nbd sandbox size text
             locks
         ",
         knots: &[],

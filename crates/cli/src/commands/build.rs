@@ -55,62 +55,62 @@ pub struct Build {
     #[arg(long, default_value = "auto", value_parser = parse_image_size)]
     size: Size,
     /// Replace an image that exists, or write into a device or partition.
-    #[arg(long)]
+    #[arg(short, long)]
     force: bool,
     /// Equal contents give equal images: identifiers are derived from the contents, times of access, change and
     /// creation are those of modification.
-    #[arg(long)]
+    #[arg(long, help_heading = "Alike images")]
     reproducible: bool,
     /// Take over all that did not change from an older image: inodes, blocks, UUID. What is new shares as few stretches
     /// of the image as possible, so that little has to be fetched by hosts that have OLD (docs/fleets.md).
-    #[arg(long, value_name = "OLD")]
+    #[arg(long, value_name = "OLD", help_heading = "Alike images")]
     like: Option<OsString>,
     /// With --like: lay out everything from the start, and keep only UUID and hash seed.
-    #[arg(long, requires = "like")]
+    #[arg(long, requires = "like", help_heading = "Alike images")]
     relayout: bool,
     /// Begin data at multiples of SIZE, layer by layer (256K, 512K, 1M): images of one base share its chunks of that size,
     /// even when they are built apart. The space that it costs is printed (docs/fleets.md).
-    #[arg(long, value_name = "SIZE", value_parser = parse_align)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_align, help_heading = "Alike images")]
     align: Option<u64>,
     /// Most bytes that a packed archive or layer may unpack to (20G). Without it 1G, or 250 times its packed bytes,
     /// whichever is more: an archive made to fill a disk is refused.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Contents")]
     max_size: Option<u64>,
     /// Takes what stands before the place where an archive is damaged or cut off; the exit code is 1.
     #[arg(long)]
     keep_going: bool,
     /// Leave out what matches the pattern (`*`, `?`, `[..]`, `**`); can be given several times.
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", help_heading = "Contents")]
     exclude: Vec<String>,
     /// Leaves out what lies on file systems mounted below a source directory. What the kernel shows in proc, sysfs and the like
     /// is always left out.
-    #[arg(long)]
+    #[arg(long, help_heading = "Contents")]
     one_file_system: bool,
     /// Owner of everything, whatever the source says: numbers, or names from the source's own /etc/passwd and
     /// /etc/group, never from those of this machine.
-    #[arg(long, value_name = "USER:GROUP")]
+    #[arg(long, value_name = "USER:GROUP", help_heading = "Contents")]
     owner: Option<Owner>,
     /// Moves a range of users: FROM:TO:COUNT; can be given several times, for ranges that do not overlap in FROM.
-    #[arg(long, value_name = "RANGE")]
+    #[arg(long, value_name = "RANGE", help_heading = "Contents")]
     map_uid: Vec<IdRange>,
     /// Moves a range of groups.
-    #[arg(long, value_name = "RANGE")]
+    #[arg(long, value_name = "RANGE", help_heading = "Contents")]
     map_gid: Vec<IdRange>,
     /// Directory of the image under which everything is put.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = "Contents")]
     prefix: Option<PathBuf>,
     /// Platform of an OCI image, such as linux/arm64; that of this machine if not given.
-    #[arg(long, value_parser = parse_platform)]
+    #[arg(long, value_parser = parse_platform, help_heading = "Contents")]
     platform: Option<String>,
     /// Tag or reference of one image of several.
-    #[arg(long, value_name = "TAG", value_parser = parse_tag)]
+    #[arg(long, value_name = "TAG", value_parser = parse_tag, help_heading = "Contents")]
     tag: Option<String>,
     /// A table of devices, as genext2fs and makedevs read them: adds devices, directories, pipes and sockets, and sets owners
     /// and permission bits (docs/sources.md).
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Contents")]
     pseudo: Option<PathBuf>,
     /// Labels all files for SELinux by their paths in the image, after a table in the format of file_contexts.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Contents")]
     file_contexts: Option<PathBuf>,
     /// Sets owners, permission bits and capabilities of all files, after a table in the format of Android's fs_config.
     #[arg(long, value_name = "FILE")]
@@ -134,9 +134,6 @@ pub struct Build {
     /// Print the summary as JSON.
     #[arg(long)]
     json: bool,
-    /// No progress bar, no summary.
-    #[arg(short, long)]
-    quiet: bool,
     #[command(flatten)]
     disk: DiskArgs,
     #[command(flatten)]
@@ -177,7 +174,7 @@ fn parse_platform(text: &str) -> Result<String, FilterError> {
 }
 
 fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::Failed(error.to_string())
+    Failure::Failed(error.to_string().into())
 }
 
 impl Build {
@@ -202,9 +199,6 @@ impl Build {
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        if self.quiet {
-            progress::end();
-        }
         if self.sources().is_empty() {
             return Err(Failure::Usage("a source and an image are needed: SOURCE... IMAGE".into()));
         }
@@ -274,7 +268,7 @@ impl Build {
         self.write_config(config, &source)?;
         self.warn_of(&built, console);
         source.lost().into_iter().try_for_each(|lost| console.complain(self::failed(lost)))?;
-        match (self.json, self.quiet || self.image() == "-") {
+        match (self.json, console.is_quiet() || self.image() == "-") {
             (true, _) => print_json(console, &built, disk.format, self.align),
             (false, true) => Ok(()),
             (false, false) => self.print(console, &built),

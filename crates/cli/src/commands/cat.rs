@@ -1,6 +1,6 @@
 //! `plat cat`: contents of files to standard output.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
@@ -33,24 +33,26 @@ impl Cat {
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let image = OpenImage::open_with(&self.image, &self.keys, console)?;
-        let mut buffer = vec![0; CHUNK];
-        for path in &self.paths {
-            let printed = image.find(path, true).and_then(|inode| {
-                let failed = |error| image.failure(path.as_bytes(), &error);
-                let file = image.volume.open_file(inode).map_err(failed)?;
-                let mut at = 0;
-                loop {
-                    let count = file.read_at(at, &mut buffer).map_err(failed)?;
-                    let Some(read) = buffer.get(..count).filter(|read| !read.is_empty()) else { break };
-                    console.out.write_all(read)?;
-                    at += count as u64;
-                }
-                Ok(())
-            });
-            if let Err(failure) = printed {
+        for path in &image.matching(&self.paths) {
+            if let Err(failure) = print(console, &image, path) {
                 console.complain(failure)?;
             }
         }
         Ok(())
+    }
+}
+
+/// Writes the contents of a file to standard output.
+pub(super) fn print(console: &mut Console<'_>, image: &OpenImage, path: &OsStr) -> Result<(), Failure> {
+    let inode = image.find(path, true)?;
+    let failed = |error| image.failure(path.as_bytes(), &error);
+    let file = image.volume.open_file(inode).map_err(failed)?;
+    let mut buffer = vec![0; CHUNK];
+    let mut at = 0;
+    loop {
+        let count = file.read_at(at, &mut buffer).map_err(failed)?;
+        let Some(read) = buffer.get(..count).filter(|read| !read.is_empty()) else { return Ok(()) };
+        console.out.write_all(read)?;
+        at += count as u64;
     }
 }

@@ -46,16 +46,16 @@ pub struct Check {
     #[arg(required_unless_present_any = ["version", "explain"])]
     image: Option<OsString>,
     /// Only look, never write; so it is without a terminal if nothing else is said.
-    #[arg(short = 'n', group = "mode")]
+    #[arg(short = 'n', long = "dry-run", group = "mode")]
     look: bool,
     /// Repair if no repair loses anything, else change nothing; pass over a volume that is marked clean.
-    #[arg(short = 'p', short_alias = 'a', group = "mode")]
+    #[arg(short, long, short_alias = 'a', group = "mode")]
     preen: bool,
     /// Repair everything.
-    #[arg(short = 'y', group = "mode")]
+    #[arg(short, long, group = "mode")]
     yes: bool,
     /// Check a volume that is marked clean, too, with -p or as fsck.ext4.
-    #[arg(short)]
+    #[arg(short, long)]
     force: bool,
     /// Begin with the superblock in this block (see `plat info`) instead of the first.
     #[arg(short = 'b', value_name = "BLOCK")]
@@ -149,7 +149,7 @@ impl Check {
                 fsck::FAILED
             }
             Err(Failure::Usage(text)) => {
-                console.complain(Failure::Failed(text))?;
+                console.complain(Failure::Failed(text.into()))?;
                 fsck::USAGE
             }
             Err(other) => return Err(other),

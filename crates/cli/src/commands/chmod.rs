@@ -25,7 +25,7 @@ pub struct Chmod {
     #[arg(required = true)]
     paths: Vec<OsString>,
     /// Everything in directories, too; symbolic links there are passed over.
-    #[arg(short = 'R', long)]
+    #[arg(short = 'R', long, short_alias = 'r')]
     recursive: bool,
 }
 
@@ -65,7 +65,7 @@ fn parse(text: &str) -> Result<Mode, String> {
     }
     let mut changes = Vec::new();
     for clause in text.split(',') {
-        let signs = clause.find(['+', '-', '=']).ok_or_else(|| format!("{clause}: a sign is missing"))?;
+        let signs = clause.find(['+', '-', '=']).ok_or_else(|| no_mode(clause))?;
         let (whose, mut rest) = clause.split_at(signs);
         let whose = classes(whose)?;
         while let Some(sign) = rest.bytes().next() {
@@ -76,6 +76,14 @@ fn parse(text: &str) -> Result<Mode, String> {
         }
     }
     Ok(Mode::Changes(changes))
+}
+
+/// What is wrong with a clause that has no sign.
+fn no_mode(clause: &str) -> String {
+    if clause.contains(['.', '/']) {
+        return "is no mode: first comes the image, then the mode, then paths".into();
+    }
+    format!("{clause}: no `+`, `-` or `=`, as in `u+x`, and no octal digits")
 }
 
 fn classes(text: &str) -> Result<u16, String> {

@@ -18,7 +18,6 @@ use crate::bulk::convert::{self, Options};
 use crate::bulk::{Actor, Job, Terms};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
-use crate::progress;
 use crate::reading::{OpenImage, absolute};
 use crate::reshaping::{self, Held};
 use crate::sandbox;
@@ -43,9 +42,6 @@ pub struct Convert {
     /// Says what would be done, and changes nothing.
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// No summary.
-    #[arg(short, long)]
-    quiet: bool,
     /// What was found and done, as JSON.
     #[arg(long)]
     json: bool,
@@ -71,9 +67,6 @@ impl Convert {
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        if self.quiet {
-            progress::end();
-        }
         let first = self.image.name();
         if live::is_directory(first) {
             return self.live(console, first);
@@ -172,12 +165,12 @@ impl Convert {
     ) -> Result<(), Failure> {
         let failures = found.get("failures").and_then(Value::as_array).cloned().unwrap_or_default();
         for why in failures.iter().filter_map(Value::as_str) {
-            console.complain(Failure::Failed(why.to_owned()))?;
+            console.complain(Failure::Failed(why.into()))?;
         }
         if self.json {
             return Ok(json::print(console.out, found.clone())?);
         }
-        if !self.quiet {
+        if !console.is_quiet() || self.dry_run {
             let number = |name: &str| found.get(name).and_then(Value::as_u64).unwrap_or(0);
             let verb = if self.dry_run { "would convert" } else { "converted" };
             let (subject, converted, inodes) =

@@ -13,7 +13,7 @@ use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
 use crate::reading::OpenImage;
 use crate::sandbox;
-use crate::writing::{self, Target};
+use crate::writing::{self, Source, Target};
 
 /// Arguments of `plat cp`.
 #[derive(Args, Debug)]
@@ -24,7 +24,7 @@ pub struct Cp {
     #[arg(required = true, value_name = "PATH... TARGET")]
     paths: Vec<OsString>,
     /// Directories, too, with all that is in them.
-    #[arg(short, long)]
+    #[arg(short, long, short_alias = 'R')]
     recursive: bool,
     /// Existing files are replaced; directories never are.
     #[arg(short, long)]
@@ -81,7 +81,7 @@ impl Cp {
         let sum = std::cell::Cell::new(Done::default());
         let options = copy::Options { recursive: self.recursive, force: self.force, preserve: self.preserve };
         writing::change_towards(&self.image, &self.paths, console, |image: &OpenImage, source, target| {
-            let path = writing::target(image, source, target);
+            let path = writing::target(image, &Source::inside(image, source), target)?;
             let place = writing::place(image, &path)?;
             let from = image.find(source, false)?;
             let job = Job::new(&image.volume, &actor, &watcher, Terms::ALL);

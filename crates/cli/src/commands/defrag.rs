@@ -13,7 +13,6 @@ use crate::bulk::defrag::{self, Options};
 use crate::bulk::{Actor, Job, Terms};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
-use crate::progress;
 use crate::reading::{OpenImage, absolute, paths_or_root};
 use crate::sandbox;
 use crate::size;
@@ -41,9 +40,6 @@ pub struct Defrag {
     /// free].
     #[arg(long, value_name = "BYTES", value_parser = size::parse_size)]
     most: Option<u64>,
-    /// No summary.
-    #[arg(short, long)]
-    quiet: bool,
     /// What was found and done, as JSON.
     #[arg(long)]
     json: bool,
@@ -55,9 +51,6 @@ impl Defrag {
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        if self.quiet {
-            progress::end();
-        }
         let first = self.image.name();
         if live::is_directory(first) {
             return self.live(console, first);
@@ -117,12 +110,16 @@ impl Defrag {
     ) -> Result<(), Failure> {
         let failures = found.get("failures").and_then(Value::as_array).cloned().unwrap_or_default();
         for why in failures.iter().filter_map(Value::as_str) {
-            console.complain(Failure::Failed(why.to_owned()))?;
+            console.complain(Failure::Failed(why.into()))?;
         }
         if self.json {
             return Ok(json::print(console.out, found.clone())?);
         }
-        if self.quiet { Ok(()) } else { say_at_length(console, subject, found, self.dry_run) }
+        // What would be done is what was asked for.
+        if console.is_quiet() && !self.dry_run {
+            return Ok(());
+        }
+        say_at_length(console, subject, found, self.dry_run)
     }
 }
 

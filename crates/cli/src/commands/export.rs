@@ -230,7 +230,7 @@ pub(super) fn failure(image: &OpenImage, out: Option<&Path>, error: ExportError)
         }
         (ExportError::Archive { error: WriteError::Io(error), .. }, None) => Failure::from(error),
         (error @ (ExportError::Host { .. } | ExportError::Output { .. }), _) => {
-            Failure::Failed(error.to_string())
+            Failure::Failed(error.to_string().into())
         }
         (error, _) => Failure::about(&image.name, error),
     }

@@ -25,19 +25,22 @@ pub(super) fn brief(facts: &Metadata) -> Map<String, Value> {
     object
 }
 
-/// Mode to time as `ls -l` shows them: identities as numbers, times in UTC to the nanosecond.
-pub(super) fn long(facts: &Metadata) -> String {
+/// Mode to time as `ls -l` shows them: identities as numbers, times in UTC to the second; `human` sizes have units.
+pub(super) fn long(facts: &Metadata, human: bool) -> String {
     let size = match facts.device {
         Some((major, minor)) => format!("{major}, {minor}"),
+        None if human => crate::size::human(facts.size),
         None => facts.size.to_string(),
     };
+    let time = text::time(facts.times.modify);
+    let time = time.split_once('.').map_or(&time[..], |(time, _)| time);
     format!(
-        "{} {:>3} {:>5} {:>5} {size:>10} {}",
+        "{} {:>3} {:>5} {:>5} {size:>10} {}Z",
         text::mode(facts.file_type, facts.permissions),
         facts.links,
         facts.uid,
         facts.gid,
-        text::time(facts.times.modify)
+        time,
     )
 }
 

@@ -42,7 +42,7 @@ pub struct Fallocate {
     #[arg(short, long, group = "mode")]
     zero_range: bool,
     /// The file does not grow.
-    #[arg(short = 'n', long)]
+    #[arg(long, short_alias = 'n')]
     keep_size: bool,
 }
 

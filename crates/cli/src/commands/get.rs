@@ -15,7 +15,7 @@ use platfs::{Metadata, Reader, State};
 use platfs_host::{Place, Privacy};
 
 use super::keeping_going::{KeepGoingArgs, Lacking};
-use super::{cage, export, live, out_of_mount};
+use super::{cage, cat, export, live, out_of_mount};
 use crate::console::{Console, Failure};
 use crate::door::output::Output;
 use crate::keys::KeyArgs;
@@ -30,12 +30,12 @@ pub struct Get {
     image: OsString,
     #[command(flatten)]
     keys: KeyArgs,
-    /// Files in the image, and behind them, unless there is only one, where they go: a directory, or
-    /// the name of a single file's copy. A single file without it goes into this directory.
+    /// Files in the image, and behind them, unless there is only one, where they go: a directory, or the name of a single
+    /// file's copy, or `-` for standard output. A single file without it goes into this directory.
     #[arg(required = true, value_name = "PATH... [OUT]")]
     paths: Vec<OsString>,
     /// Directories, too, with all that is in them, owners and attributes as far as possible.
-    #[arg(short, long)]
+    #[arg(short, long, short_alias = 'R')]
     recursive: bool,
     /// Existing files are replaced; directories never are.
     #[arg(short, long)]
@@ -48,6 +48,9 @@ impl Get {
     pub(super) fn cage(&self) -> Option<Plan> {
         let plan = cage::reading(&[&self.image], &self.keys.files(), None)?;
         let (_, out) = self.places()?;
+        if out == Path::new("-") {
+            return Some(plan);
+        }
         Some(cage::with_attributes(cage::with_outputs_in(plan, out)))
     }
 
@@ -63,11 +66,9 @@ impl Get {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let (sources, out) = self.places().ok_or_else(|| Failure::Usage("a path is missing".into()))?;
         let into_directory = out.is_dir();
-        if sources.len() > 1 && !into_directory {
-            return Err(Failure::Usage(format!(
-                "{}: several files need an existing directory to go to",
-                Shown(out.as_os_str().as_bytes())
-            )));
+        let to_stdout = out == Path::new("-");
+        if sources.len() > 1 && !into_directory && !to_stdout {
+            return Err(needs_directory(out));
         }
         if self.keep_going.keep_going.is_some() && !self.recursive {
             return Err(Failure::Usage("--keep-going needs --recursive".to_owned()));
@@ -77,8 +78,16 @@ impl Get {
             return self.live(console, sources, out);
         }
         let image = OpenImage::open_with(&self.image, &self.keys, console)?;
-        for source in sources {
-            if let Err(failure) = self.one(console, &image, source, out) {
+        let sources = image.matching(sources);
+        if sources.len() > 1 && !into_directory && !to_stdout {
+            return Err(needs_directory(out));
+        }
+        for source in &sources {
+            let done = match to_stdout {
+                true => cat::print(console, &image, source),
+                false => self.one(console, &image, source, out),
+            };
+            if let Err(failure) = done {
                 console.complain(failure)?;
             }
         }
@@ -144,6 +153,11 @@ impl Get {
     }
 }
 
+fn needs_directory(out: &Path) -> Failure {
+    let out = Shown(out.as_os_str().as_bytes());
+    Failure::Usage(format!("{out}: several files need an existing directory to go to"))
+}
+
 /// Where the copy of a file goes.
 pub(super) fn place(source: &OsStr, out: &Path) -> Result<Place, Failure> {
     match Path::new(source).file_name() {
@@ -157,7 +171,7 @@ pub(super) fn place(source: &OsStr, out: &Path) -> Result<Place, Failure> {
     .map_err(|error| outside(out, error))
 }
 
-pub(super) fn outside(target: &Path, what: impl std::fmt::Display) -> Failure {
+pub(super) fn outside(target: &Path, what: impl std::fmt::Display + 'static) -> Failure {
     Failure::about(Shown(target.as_os_str().as_bytes()), what)
 }
 

@@ -13,20 +13,20 @@ use crate::text;
 /// Arguments of `plat help`.
 #[derive(Args, Debug)]
 pub struct Help {
-    /// A command, or a topic: images, sizes, exit-codes, environment, output, in-use.
-    topic: Option<String>,
+    /// A command, by all its words, or a topic; `plat --help` lists both.
+    words: Vec<String>,
 }
 
 impl Help {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        let topic = self.topic.as_deref();
-        if let Some(found) = topic.and_then(topics::find) {
+        let topic = self.words.join(" ");
+        if let Some(found) = topics::find(&topic) {
             console.out.write_all(found.text().as_bytes())?;
             return Ok(());
         }
-        let Some(help) = manual::help(topic) else {
+        let Some(help) = manual::help(&self.words) else {
             let names: Vec<&str> = topics::TOPICS.iter().map(|topic| topic.name).collect();
-            let asked = text::Shown(topic.unwrap_or_default().as_bytes());
+            let asked = text::Shown(topic.as_bytes());
             return Err(Failure::Usage(format!(
                 "{asked}: no command and no topic; topics are {}",
                 names.join(", ")

@@ -38,9 +38,6 @@ pub struct Import {
     /// Takes what stands before the place where an archive is damaged or cut off; the exit code is 1.
     #[arg(long)]
     keep_going: bool,
-    /// No summary.
-    #[arg(short, long)]
-    quiet: bool,
     /// What was done, as JSON.
     #[arg(long)]
     json: bool,
@@ -54,9 +51,6 @@ impl Import {
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        if self.quiet {
-            progress::end();
-        }
         let to = self.image.name();
         // What can't be read or unpacked changes nothing.
         let (archive, cut) = self.archive()?;
@@ -65,13 +59,13 @@ impl Import {
             true => self.live(console, to, &archive)?,
             false => self.alone(console, &archive)?,
         };
-        live::say_at_length(console, (self.quiet, self.json), to, &done)
+        live::say_at_length(console, self.json, to, &done)
     }
 
     /// Says what was odd. Whoever wants all that stands before a damage has less than all of the archive.
     fn odd(&self, console: &mut Console<'_>, mut lines: impl Iterator<Item = String>) -> Result<(), Failure> {
         lines.try_for_each(|line| match self.keep_going {
-            true => console.complain(Failure::Failed(line)),
+            true => console.complain(Failure::Failed(line.into())),
             false => {
                 console.warn(line);
                 Ok(())
@@ -86,7 +80,7 @@ impl Import {
             true => options.unpacked_stream(progress::stdin(), "standard input"),
             false => options.unpacked(Path::new(&self.archive)),
         };
-        opened.map_err(|error: SourceError| Failure::Failed(error.to_string()))
+        opened.map_err(|error: SourceError| Failure::Failed(error.to_string().into()))
     }
 
     fn live(&self, console: &mut Console<'_>, to: &OsStr, archive: &Section) -> Result<Done, Failure> {

@@ -111,7 +111,7 @@ fn one(console: &mut Console<'_>, source: &Path, place: Place, how: How) -> Resu
     };
     if source == Path::new("-") {
         let spool = SourceOptions::new().spooled(progress::stdin(), "standard input");
-        let spool = spool.map_err(|error| Failure::Failed(error.to_string()))?;
+        let spool = spool.map_err(|error| Failure::Failed(error.to_string().into()))?;
         let file = spool.file().ok_or_else(|| Failure::Failed("standard input: no file".into()))?;
         let name = copies.name.clone();
         return copies.contents(file, &name).and_then(|copy| copies.own(&copy));

@@ -47,9 +47,7 @@ impl KeepGoingArgs {
     pub(super) fn hinted(self, error: ExportError, shown: impl FnOnce(ExportError) -> Failure) -> Failure {
         let helps = self.keep_going.is_none() && error.is_of_image();
         match shown(error) {
-            Failure::Failed(text) if helps => {
-                Failure::Failed(format!("{text}; --keep-going takes out all else"))
-            }
+            Failure::Failed(why) if helps => Failure::Failed(why.and("--keep-going takes out all else")),
             failure => failure,
         }
     }
@@ -114,7 +112,7 @@ impl Lacking {
     pub(super) fn say(self, console: &mut Console<'_>) -> Result<(), Failure> {
         let (count, lines) = self.held.into_inner().unwrap_or_else(PoisonError::into_inner);
         for line in lines {
-            console.complain(Failure::Failed(line))?;
+            console.complain(Failure::Failed(line.into()))?;
         }
         if count > 0 {
             let what = format!("{count} parts can't be read; all else is in the output");

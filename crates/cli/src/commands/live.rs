@@ -77,7 +77,7 @@ pub(super) fn settle(path: &OsStr) -> Result<(), Failure> {
 }
 
 /// A failure about a path of the host.
-pub(super) fn host(path: &OsStr, what: impl std::fmt::Display) -> Failure {
+pub(super) fn host(path: &OsStr, what: impl std::fmt::Display + 'static) -> Failure {
     Failure::about(Shown(path.as_bytes()), what)
 }
 
@@ -123,7 +123,7 @@ pub(super) fn ask(
     file: Option<&dyn AsFd>,
 ) -> Result<Done, Failure> {
     let (done, said) = sent(Asked { verb, flags, numbers: [] }, places, file)?;
-    said.map_err(Failure::Failed)?.iter().for_each(|line| console.warn(line));
+    said.map_err(|why| Failure::Failed(why.into()))?.iter().for_each(|line| console.warn(line));
     Ok(done)
 }
 
@@ -140,7 +140,7 @@ pub(super) fn ask_for_report<const N: usize>(
     if !is_remedy {
         handed.map_err(|error| host(path, io::Error::from(error)))?;
     }
-    let lines = sent(asked, &[found], None)?.1.map_err(Failure::Failed)?;
+    let lines = sent(asked, &[found], None)?.1.map_err(|why| Failure::Failed(why.into()))?;
     report::from_lines(&lines).ok_or_else(|| host(path, "the server's report can't be understood"))
 }
 
@@ -184,15 +184,15 @@ pub(super) fn say(console: &mut Console<'_>, as_json: bool, done: &Done) -> Resu
 #[cfg(feature = "archives")]
 pub(super) fn say_at_length(
     console: &mut Console<'_>,
-    (quiet, as_json): (bool, bool),
+    as_json: bool,
     subject: &OsStr,
     done: &Done,
 ) -> Result<(), Failure> {
     say(console, as_json, done)?;
-    if !quiet && !as_json {
+    if !as_json {
         let Done { files, directories, bytes, .. } = done;
         let (subject, bytes) = (Shown(subject.as_bytes()), crate::size::human(*bytes));
-        writeln!(console.out, "{subject}: {files} files with {bytes}, {directories} directories")?;
+        writeln!(console.summary(), "{subject}: {files} files with {bytes}, {directories} directories")?;
     }
     Ok(())
 }
@@ -221,7 +221,7 @@ pub(super) fn ask_with(
     let copy = if lies_in(&place, file).map_err(failed)? { Some(copied(file)?) } else { None };
     let file = copy.as_ref().unwrap_or(file);
     let (done, said) = sent(Asked { verb, flags, numbers: [] }, &[place], Some(file as &dyn AsFd))?;
-    Ok((done, said.map_err(Failure::Failed)?))
+    Ok((done, said.map_err(|why| Failure::Failed(why.into()))?))
 }
 
 /// A copy of a file, with its permissions and times.
@@ -235,7 +235,7 @@ fn copied(mut file: &File) -> Result<File, Failure> {
         let times = FileTimes::new().set_accessed(facts.accessed()?).set_modified(facts.modified()?);
         copy.set_times(times)
     };
-    copying().map_err(|error| Failure::Failed(format!("copying what is to be brought: {error}")))?;
+    copying().map_err(|error| Failure::Failed(format!("copying what is to be brought: {error}").into()))?;
     Ok(copy)
 }
 

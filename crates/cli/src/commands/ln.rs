@@ -9,7 +9,7 @@ use platfs::{Attributes, Kind, NewInode, Times};
 use super::cage;
 use crate::console::{Console, Failure};
 use crate::sandbox;
-use crate::writing::{self, Place, Target};
+use crate::writing::{self, Place, Source, Target};
 
 /// Arguments of `plat ln`.
 #[derive(Args, Debug)]
@@ -32,7 +32,8 @@ impl Ln {
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         writing::change(&self.image, console, |image, _| {
-            let path = writing::target(image, &self.target, &self.name);
+            let path =
+                writing::target(image, &Source { path: &self.target, is_directory: false }, &self.name)?;
             let Place { directory, name } = writing::place(image, &path)?;
             let made = if self.symbolic {
                 let times = Times::all(image.volume.now());

@@ -20,6 +20,8 @@ use crate::text::{Shown, put_bytes};
 
 /// Arguments of `plat ls`.
 #[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a letter of ls(1)")]
 pub struct Ls {
     /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
     image: OsString,
@@ -28,8 +30,20 @@ pub struct Ls {
     /// Directories or files in the image [default: /].
     paths: Vec<OsString>,
     /// Mode, links, owner, group, size, time (UTC), and the targets of symbolic links.
-    #[arg(short, long, visible_short_alias = 'n')]
+    #[arg(short, long, short_alias = 'n')]
     long: bool,
+    /// With -l: sizes in K, M, G.
+    #[arg(short, long)]
+    human_readable: bool,
+    /// The largest first.
+    #[arg(short = 'S', conflicts_with = "unsorted")]
+    by_size: bool,
+    /// The newest first.
+    #[arg(short = 't', conflicts_with_all = ["unsorted", "by_size"])]
+    by_time: bool,
+    /// One name on a line, which is so without it, too.
+    #[arg(short = '1', hide = true)]
+    single: bool,
     /// Names that begin with a dot, too.
     #[arg(short, long)]
     all: bool,
@@ -54,9 +68,26 @@ pub struct Ls {
     /// A JSON array with one object per name; all facts, full paths.
     #[arg(long)]
     json: bool,
+    /// Print help.
+    #[arg(long, action = clap::ArgAction::HelpLong)]
+    help: Option<bool>,
 }
 
 impl Ls {
+    /// Brings entries into the order that was asked for. Inodes that can't be read come last.
+    fn sort(&self, image: &OpenImage, entries: &mut [&DirEntry]) {
+        if !self.by_size && !self.by_time {
+            return;
+        }
+        entries.sort_by_cached_key(|entry| {
+            let facts = image.volume.metadata(entry.inode).ok();
+            std::cmp::Reverse(facts.map(|facts| match self.by_size {
+                true => (i128::from(facts.size), 0),
+                false => (i128::from(facts.times.modify.seconds), facts.times.modify.nanoseconds),
+            }))
+        });
+    }
+
     fn is_hidden(&self, entry: &DirEntry) -> bool {
         !self.all && entry.name.starts_with(b".")
     }
@@ -67,7 +98,7 @@ impl Ls {
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let image = OpenImage::open_with(&self.image, &self.keys, console)?;
-        let paths = paths_or_root(&self.paths);
+        let paths = image.matching(&paths_or_root(&self.paths));
         let titled = paths.len() > 1 || self.recursive;
         let array = Array::default();
         let mut listing = Listing { ls: self, image: &image, titled, array, silent: true };
@@ -154,7 +185,10 @@ impl Listing<'_> {
             self.title(console, walk.path())?;
         }
         let ls = self.ls;
-        for entry in walk.entries().iter().filter(|entry| !ls.is_hidden(entry)) {
+        let mut entries: Vec<&DirEntry> =
+            walk.entries().iter().filter(|entry| !ls.is_hidden(entry)).collect();
+        ls.sort(self.image, &mut entries);
+        for entry in entries {
             self.entry(console, walk.path(), entry)?;
         }
         match complaint {
@@ -249,7 +283,7 @@ impl Listing<'_> {
         }
         if self.ls.long {
             match &facts {
-                Ok((facts, _)) => write!(console.out, "{} ", facts::long(facts))?,
+                Ok((facts, _)) => write!(console.out, "{} ", facts::long(facts, self.ls.human_readable))?,
                 Err(_) => console.out.write_all(b"?????????? ")?,
             }
         }

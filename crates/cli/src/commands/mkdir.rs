@@ -13,7 +13,7 @@ use platfs::{Error, Kind, NewInode, Wanted};
 use super::cage;
 use super::live;
 use crate::console::{Console, Failure};
-use crate::owner::parse_owner;
+use crate::owner::{Owner, parse_owner};
 use crate::reading::OpenImage;
 use crate::sandbox;
 use crate::writing::{self, Place, Target};
@@ -31,9 +31,9 @@ pub struct Mkdir {
     /// Permissions, in octal digits.
     #[arg(short, long, value_name = "MODE", default_value = "755", value_parser = super::chmod::octal)]
     mode: u16,
-    /// The owner; of an image root, where it is not given.
-    #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
-    owner: Option<(u32, u32)>,
+    /// The owner, by numbers or names of the image; of an image root, where it is not given.
+    #[arg(long, value_name = "USER:GROUP", value_parser = parse_owner)]
+    owner: Option<Owner>,
 }
 
 impl Mkdir {
@@ -50,7 +50,14 @@ impl Mkdir {
         if self.paths.is_empty() {
             return Err(live::no_path(first));
         }
-        writing::change_each(&self.image, &self.paths, console, |image, path| self.one(image, path))
+        writing::change(&self.image, console, |image, console| {
+            for path in &self.paths {
+                if let Err(failure) = self.one(image, path) {
+                    console.complain(failure)?;
+                }
+            }
+            Ok(())
+        })
     }
 
     /// In a mount the kernel makes directories as fast as its server, and knows of them.
@@ -66,8 +73,11 @@ impl Mkdir {
     fn make_live(&self, path: &Path) -> io::Result<()> {
         let mut builder = fs::DirBuilder::new();
         builder.recursive(self.parents).mode(u32::from(self.mode)).create(path)?;
-        match self.owner {
-            Some((uid, gid)) => std::os::unix::fs::chown(path, Some(uid), Some(gid)),
+        match &self.owner {
+            Some(owner) => {
+                let (uid, gid) = owner.numbers().map_err(|why| io::Error::other(why.text()))?;
+                std::os::unix::fs::chown(path, Some(uid), Some(gid))
+            }
             None => Ok(()),
         }
     }
@@ -87,12 +97,13 @@ impl Mkdir {
             return Ok(());
         }
         let Place { directory, name } = writing::place(image, path)?;
+        let (uid, gid) = self.owner.as_ref().map(|owner| owner.of(image)).transpose()?.unwrap_or_default();
         let wanted = Wanted {
             file_type: FileType::Directory,
             permissions: self.mode,
             umask: 0,
-            uid: self.owner.unwrap_or_default().0,
-            gid: self.owner.unwrap_or_default().1,
+            uid: uid.unwrap_or_default(),
+            gid: gid.unwrap_or_default(),
         };
         let made = image.volume.inherit(directory, &wanted).and_then(|new| {
             let (attributes, xattrs) = (new.attributes, &new.xattrs[..]);

@@ -13,7 +13,6 @@ use super::cage;
 use crate::console::{Console, Failure};
 use crate::format::{self, Format, FormatArgs};
 use crate::image::shown;
-use crate::progress;
 use crate::sandbox;
 use crate::text::uuid;
 use target::Target;
@@ -30,16 +29,13 @@ pub struct Mkfs {
     #[command(flatten)]
     format: FormatArgs,
     /// Write over what is there.
-    #[arg(short = 'F')]
+    #[arg(short, long, visible_short_alias = 'F')]
     force: bool,
     /// Show what would be made, and make nothing.
-    #[arg(short = 'n')]
+    #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Print nothing.
-    #[arg(short = 'q', conflicts_with = "verbose")]
-    quiet: bool,
     /// Print more.
-    #[arg(short = 'v')]
+    #[arg(short, long)]
     verbose: bool,
     /// Print the facts as JSON.
     #[arg(long)]
@@ -79,9 +75,6 @@ impl Mkfs {
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        if self.quiet {
-            progress::end();
-        }
         if let Some(source) = &self.source {
             let (source, image) = (shown(source), shown(&self.image));
             return Err(Failure::Usage(format!("-d copies files: use `plat build {source} {image}`")));
@@ -111,7 +104,7 @@ impl Mkfs {
 
     fn report(&self, planned: &Planned, console: &mut Console<'_>) -> Result<(), Failure> {
         match planned {
-            _ if self.quiet && !self.dry_run && !self.json => {}
+            _ if console.is_quiet() && !self.dry_run && !self.json => {}
             Planned::Volume(plan) if self.json => writeln!(console.out, "{}", as_json(plan, self.dry_run))?,
             Planned::Volume(plan) => console.out.write_all(self.as_text(plan).as_bytes())?,
             Planned::Journal(journal) if self.json => {

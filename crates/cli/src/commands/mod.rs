@@ -60,6 +60,7 @@ mod trim;
 mod tune;
 mod umount;
 mod undelete;
+mod version;
 mod xattr;
 
 pub use cage::NO_CAGE;
@@ -171,6 +172,8 @@ pub enum Command {
     Man(help::Man),
     /// Explains a command or a topic.
     Help(help::Help),
+    /// Says which version this is, and what it was built with.
+    Version(version::Version),
 }
 
 impl Command {
@@ -232,6 +235,7 @@ impl Command {
             Command::Completions(command) => command.run(console),
             Command::Man(command) => command.run(console),
             Command::Help(command) => command.run(console),
+            Command::Version(_) => version::Version::run(console),
         }
     }
 

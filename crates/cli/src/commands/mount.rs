@@ -11,7 +11,9 @@ use std::{fs, io};
 
 use clap::Args;
 use fuse::{Mounter, Service, Session};
+use ondisk::units::InodeNumber;
 use platfs::Volume;
+use platfs::rights::Powers;
 use rustix::thread::CapabilitySet;
 
 use super::cage;
@@ -51,9 +53,10 @@ const SPELLED: &str = "-o key: takes a file; digits could be read by other users
 #[derive(Args, Debug)]
 pub struct Mount {
     /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`.
-    image: OsString,
-    /// The directory to mount on.
-    directory: PathBuf,
+    #[arg(requires = "directory")]
+    image: Option<OsString>,
+    /// The directory to mount on. Without image and directory what is mounted is listed.
+    directory: Option<PathBuf>,
     /// Mount options, with ext4's names where ext4 has them.
     #[arg(short, value_name = "OPTION,...")]
     options: Vec<String>,
@@ -85,8 +88,36 @@ pub struct Mount {
     background: bool,
 }
 
+/// What is said to a user who mounts a volume whose root directory is closed to him, with the remedies.
+fn not_yours(opened: &Opened, options: &MountOptions) -> Option<String> {
+    let user = rustix::process::geteuid();
+    let as_it_is = opened.writable && !options.fake_root && !options.appearance.is_any();
+    let facts = opened.image.volume.metadata(InodeNumber::ROOT).ok()?;
+    let passes = sandbox::powers_before().contains(Powers::DAC_OVERRIDE);
+    let is_open = facts.uid == user.as_raw() || facts.permissions & 0o022 != 0;
+    (as_it_is && !passes && !is_open).then(|| {
+        format!(
+            "its root directory is of user {}, and closed to you: `-o fakeroot` has you be root in it, `-o uid={}` shows all \
+             files as yours",
+            facts.uid,
+            user.as_raw()
+        )
+    })
+}
+
 impl Mount {
+    fn image(&self) -> &OsStr {
+        self.image.as_deref().unwrap_or_default()
+    }
+
+    fn directory(&self) -> &Path {
+        self.directory.as_deref().unwrap_or(Path::new(""))
+    }
+
     pub(super) fn run(&self, console: &mut Console<'_>, sandbox: Mode) -> Result<(), Failure> {
+        if self.image.is_none() {
+            return super::umount::list(console);
+        }
         // It lasts as long as it is wanted.
         progress::end();
         let first = self.trace.is_some().then_some("nowriteback_cache");
@@ -95,8 +126,8 @@ impl Mount {
         if options.keys.iter().any(|key| keys::is_spelled(OsStr::new(key))) {
             return Err(Failure::Usage(SPELLED.to_owned()));
         }
-        let directory = fuse::mount_point(&self.directory).map_err(|error| {
-            let shown = Shown(self.directory.as_os_str().as_bytes());
+        let directory = fuse::mount_point(self.directory()).map_err(|error| {
+            let shown = Shown(self.directory().as_os_str().as_bytes());
             if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) {
                 let what = format!("the server of the mount here is gone; `plat umount {shown}` frees it");
                 return Failure::about(shown, what);
@@ -107,19 +138,20 @@ impl Mount {
             return self.remount(console, &directory);
         }
         memory::room_to_serve()
-            .map_err(|why| Failure::about(Shown(self.directory.as_os_str().as_bytes()), why))?;
+            .map_err(|why| Failure::about(Shown(self.directory().as_os_str().as_bytes()), why))?;
         let mode = options.sandbox.unwrap_or(sandbox);
         if !self.foreground && !self.background {
             return self.launch(&directory, sandbox, mode != Mode::Off);
         }
-        let name = image::shown(&self.image).to_string();
+        let name = image::shown(self.image()).to_string();
         let log = Arc::new(self.open_log()?);
         let begun = self.begin(&options, &directory, mode)?;
-        let opened = opening::open(&self.image, &options)?;
+        let opened = opening::open(self.image(), &options)?;
         let complaints = Arc::clone(&log);
         marks::report_to(move |why| complaints.complain(why));
         let lacking = begun.no_cage.as_ref().map(|why| format!("it has no cage: {why}"));
-        for warning in opened.warnings.iter().chain(&lacking) {
+        let closed = not_yours(&opened, &options);
+        for warning in opened.warnings.iter().chain(&lacking).chain(&closed) {
             console.warn(format!("{name}: {warning}"));
             if self.background {
                 log.complain(format!("{name}: {warning}"));
@@ -151,7 +183,7 @@ impl Mount {
                 Ok(started) => {
                     mounter = Arc::clone(&started) as Arc<dyn Mounter>;
                     outside = Some(started);
-                    sandbox::enter(&self.cage(options), mode).map_err(Failure::Failed)?;
+                    sandbox::enter(&self.cage(options), mode).map_err(|why| Failure::Failed(why.into()))?;
                 }
                 Err(error) if mode == Mode::Require => return Err(failed(error)),
                 // Without `/proc`, say.
@@ -165,7 +197,7 @@ impl Mount {
     /// the scheduler and the limits of memory.
     fn cage(&self, options: &MountOptions) -> Plan {
         let is_read = options.read_only || !options.keys.is_empty();
-        let mut plan = cage::with_image(cage::system(), &self.image, !is_read);
+        let mut plan = cage::with_image(cage::system(), self.image(), !is_read);
         plan.reads.extend(options.keys.iter().map(|key| keys::file_of(OsStr::new(key))));
         plan.writes.extend(["/dev/null", tuning::KNOBS].map(PathBuf::from));
         plan.calls.extend([Group::Bytes, Group::Image, Group::Answer, Group::Fuse]);
@@ -190,7 +222,7 @@ impl Mount {
     fn launch(&self, directory: &Path, sandbox: Mode, wants_cage: bool) -> Result<(), Failure> {
         let absolute =
             |path: &OsStr| -> io::Result<OsString> { Ok(std::path::absolute(path)?.into_os_string()) };
-        let io = |error: io::Error| Failure::Failed(error.to_string());
+        let io = |error: io::Error| Failure::Failed(error.to_string().into());
         let mut arguments: Vec<OsString> = vec!["mount".into(), daemon::BACKGROUND.into()];
         if sandbox != Mode::default() {
             arguments.extend(["--sandbox".into(), sandbox.name().into()]);
@@ -215,7 +247,7 @@ impl Mount {
             arguments.push("--sloppy".into());
         }
         arguments.extend(["--".into(), self.absolute_image().map_err(io)?, directory.into()]);
-        let of_store = stores::is_meant(&self.image);
+        let of_store = stores::is_meant(self.image());
         let launched = if wants_cage {
             outside::beside(|input, meanwhile| daemon::launch(&arguments, of_store, input, meanwhile))
         } else {
@@ -232,10 +264,10 @@ impl Mount {
 
     /// The image by a name that holds in any working directory.
     fn absolute_image(&self) -> io::Result<OsString> {
-        if stores::is_meant(&self.image) {
-            return Ok(self.image.clone());
+        if stores::is_meant(self.image()) {
+            return Ok(self.image().to_owned());
         }
-        Ok(std::path::absolute(&self.image)?.into_os_string())
+        Ok(std::path::absolute(self.image())?.into_os_string())
     }
 
     fn open_log(&self) -> Result<Log, Failure> {
@@ -255,8 +287,9 @@ impl Mount {
         options: &MountOptions,
         directory: &Path,
     ) -> Result<(), Failure> {
-        let failed =
-            |what: &dyn std::fmt::Display| Failure::about(Shown(directory.as_os_str().as_bytes()), what);
+        let failed = |what: &dyn std::fmt::Display| {
+            Failure::about(Shown(directory.as_os_str().as_bytes()), what.to_string())
+        };
         let stop = StopSignals::hold().map_err(|error| failed(&memory::lacking(&error)))?;
         let Opened { image: OpenImage { volume, name: whole }, writable, shared, keeping, .. } = opened;
         let terms = terms(options, writable, &volume);
@@ -359,12 +392,12 @@ impl Mount {
 
     /// The image as the table of mounts shows it.
     fn source(&self) -> String {
-        let spec = image::parse(&self.image);
+        let spec = image::parse(self.image());
         let whole = fs::canonicalize(&spec.path).unwrap_or(spec.path);
-        let part = self.image.as_bytes().iter().rposition(|byte| *byte == b'@');
+        let part = self.image().as_bytes().iter().rposition(|byte| *byte == b'@');
         let mut name = whole.into_os_string().into_vec();
         if spec.part != image::Part::Whole {
-            name.extend(part.and_then(|at| self.image.as_bytes().get(at..)).unwrap_or_default());
+            name.extend(part.and_then(|at| self.image().as_bytes().get(at..)).unwrap_or_default());
         }
         String::from_utf8_lossy(&name).into_owned()
     }

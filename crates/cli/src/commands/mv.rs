@@ -5,15 +5,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use clap::Args;
-use platfs::Replace;
+use platfs::{Error, Replace};
 use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
 
 use super::cage;
 use super::live;
 use crate::console::{Console, Failure};
 use crate::reading::OpenImage;
 use crate::sandbox;
-use crate::writing::{self, Place, Target};
+use crate::text::Shown;
+use crate::writing::{self, Place, Source, Target};
+
+/// Said of a file that is there.
+const REPLACES: &str = "exists; --force replaces it";
 
 /// Arguments of `plat mv`.
 #[derive(Args, Debug)]
@@ -23,11 +28,14 @@ pub struct Mv {
     /// Files, and behind them where they go: a directory, or the new name of a single one.
     #[arg(required = true, value_name = "PATH... TARGET")]
     paths: Vec<OsString>,
-    /// An existing file is not replaced: that is a failure.
+    /// Existing files are replaced.
     #[arg(short, long)]
+    force: bool,
+    /// An existing file is not replaced, which is so without it, too.
+    #[arg(short, long, hide = true, conflicts_with = "force")]
     no_clobber: bool,
     /// Both files exist and exchange their names.
-    #[arg(long, conflicts_with = "no_clobber")]
+    #[arg(long, conflicts_with_all = ["force", "no_clobber"])]
     exchange: bool,
 }
 
@@ -56,30 +64,40 @@ impl Mv {
         if !rest.is_empty() && !Path::new(target).is_dir() {
             return Err(live::host(target, "several files need an existing directory to go to"));
         }
-        let flags = match (self.no_clobber, self.exchange) {
-            (true, _) => RenameFlags::NOREPLACE,
+        let flags = match (self.force, self.exchange) {
             (_, true) => RenameFlags::EXCHANGE,
-            _ => RenameFlags::empty(),
+            (true, _) => RenameFlags::empty(),
+            _ => RenameFlags::NOREPLACE,
         };
         for source in std::iter::once(first).chain(rest.iter().map(OsString::as_os_str)) {
             let to = if self.exchange { target.clone() } else { live::target(source, target)? };
-            if let Err(error) = rustix::fs::renameat_with(CWD, source, CWD, &to, flags) {
-                console.complain(live::host(source, std::io::Error::from(error)))?;
+            match rustix::fs::renameat_with(CWD, source, CWD, &to, flags) {
+                Ok(()) => {}
+                Err(Errno::EXIST) if !self.force => console.complain(live::host(&to, REPLACES))?,
+                Err(error) => console.complain(live::host(source, std::io::Error::from(error)))?,
             }
         }
         live::settle(target)
     }
 
     fn one(&self, image: &OpenImage, source: &OsString, target: &OsString) -> Result<(), Failure> {
-        let replace = match (self.no_clobber, self.exchange) {
-            (true, _) => Replace::No,
+        let replace = match (self.force, self.exchange) {
             (_, true) => Replace::Exchange,
-            _ => Replace::Yes,
+            (true, _) => Replace::Yes,
+            _ => Replace::No,
         };
-        let to = if self.exchange { target.clone() } else { writing::target(image, source, target) };
+        let to = match self.exchange {
+            true => target.clone(),
+            false => writing::target(image, &Source::inside(image, source), target)?,
+        };
         let from = writing::place(image, source)?;
         let Place { directory, name } = writing::place(image, &to)?;
         let renamed = image.volume.rename(from.directory, from.name, directory, name, replace);
-        renamed.map_err(|error| image.failure(source.as_bytes(), &error))
+        renamed.map_err(|error| match error {
+            Error::Exists if !self.force => {
+                Failure::of(format!("{}: {}", image.name, Shown(to.as_bytes())), &error, REPLACES)
+            }
+            error => image.failure(source.as_bytes(), &error),
+        })
     }
 }

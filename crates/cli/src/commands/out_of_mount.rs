@@ -40,6 +40,10 @@ pub(super) fn get(
     if matches!(found.1, Opened::Directory(_)) && !how.recursive {
         return Err(outside(&shown, "is a directory; --recursive copies it"));
     }
+    if let (Opened::File(file), true) = (&found.1, out == Path::new("-")) {
+        let copied = std::io::copy(&mut &*file, &mut console.out);
+        return copied.map(drop).map_err(failed);
+    }
     let place = place(source, out)?;
     let target = &place.path;
     if place.is_taken() && (!how.force || found.0.kind == Kind::Directory) {

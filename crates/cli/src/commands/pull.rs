@@ -64,24 +64,24 @@ impl Pull {
             return Err(Failure::about(self.out.display(), "exists; `--force` replaces it"));
         }
         let failed = |error: std::io::Error| Failure::about(self.out.display(), error);
-        let about = |error: &dyn std::fmt::Display| Failure::about(image::shown(&self.volume), error);
-        let from = stores::open_stored(&self.volume).map_err(|error| about(&error))?;
+        let volume = || image::shown(&self.volume);
+        let from = stores::open_stored(&self.volume).map_err(|error| Failure::about(volume(), error))?;
         if let Some(most) = self.max_size.filter(|most| from.size() > *most) {
             let (size, most) = (human(from.size()), human(most));
-            return Err(about(&format!("has {size}, more than --max-size={most}")));
+            return Err(Failure::about(volume(), format!("has {size}, more than --max-size={most}")));
         }
         let output = Output::through(&self.out, from.size(), Privacy::Private).map_err(failed)?;
         let to: Arc<dyn Device> = Arc::new(output.device().map_err(failed)?);
         let free = if self.max_size.is_some() { u64::MAX } else { FREE };
         let bytes = copied(&from, &to, free).map_err(|(subject, error)| match subject {
-            Side::Store => about(&error),
+            Side::Store => Failure::about(volume(), error),
             Side::File => failed(error),
         })?;
         output.finish().map_err(failed)?;
         if !self.json {
             let out = Shown(self.out.as_os_str().as_encoded_bytes());
             let (size, bytes) = (human(from.size()), human(bytes));
-            return Ok(writeln!(console.out, "{out}: {size}, {bytes} of it not zeros")?);
+            return Ok(writeln!(console.summary(), "{out}: {size}, {bytes} of it not zeros")?);
         }
         live::say(console, true, &Done { bytes, ..Done::default() })
     }

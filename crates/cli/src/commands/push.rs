@@ -81,7 +81,7 @@ impl Push {
             let (size, new, sent) = (human(done.size), human(done.new_bytes), human(done.sent_bytes));
             let (all, chunks) = (done.chunks, done.new_chunks);
             return Ok(writeln!(
-                console.out,
+                console.summary(),
                 "{to}: {size}, {all} chunks; {chunks} of them new with {new}, {sent} sent"
             )?);
         }

@@ -20,12 +20,12 @@ use super::into_mount;
 use super::live::{self, Alone};
 use crate::bulk::{Actor, Done, Job, Name, Terms, copy, take};
 use crate::console::{Console, Failure};
-use crate::owner::parse_owner;
+use crate::owner::{Owner, parse_owner};
 use crate::progress;
 use crate::reading::OpenImage;
 use crate::sandbox;
 use crate::text::Shown;
-use crate::writing::{self, Place, Target};
+use crate::writing::{self, Place, Source, Target};
 
 /// Arguments of `plat put`.
 #[derive(Args, Debug)]
@@ -38,14 +38,14 @@ pub struct Put {
     paths: Vec<OsString>,
     /// Directories, too, with all that is in them. Owners, times, attributes, access control lists, capabilities, devices
     /// and links between files are kept.
-    #[arg(short, long, visible_short_alias = 'a', visible_alias = "archive")]
+    #[arg(short, long, visible_short_alias = 'a', short_alias = 'R', visible_alias = "archive")]
     recursive: bool,
     /// Existing files are replaced; directories never are.
     #[arg(short, long)]
     force: bool,
-    /// The owner of all copies. Without it those of `--recursive` keep theirs, others get root, or in a mount who asks.
-    #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
-    owner: Option<(u32, u32)>,
+    /// The owner of all copies, by numbers or names of the image. Without it those of `--recursive` keep theirs, others get root, or in a mount who asks.
+    #[arg(long, value_name = "USER:GROUP", value_parser = parse_owner)]
+    owner: Option<Owner>,
 }
 
 /// Files named at most of those that are left out.
@@ -53,7 +53,7 @@ const LISTED: usize = 50;
 /// Bytes copied at once.
 const CHUNK: usize = 1 << 20;
 
-fn host(path: &OsStr, what: impl std::fmt::Display) -> Failure {
+fn host(path: &OsStr, what: impl std::fmt::Display + 'static) -> Failure {
     Failure::about(Shown(path.as_bytes()), what)
 }
 
@@ -66,7 +66,7 @@ impl Put {
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         if live::is_directory(self.image.name()) {
-            return into_mount::put(console, self.image.name(), &self.paths, &self.how());
+            return into_mount::put(console, self.image.name(), &self.paths, &self.how()?);
         }
         writing::change_towards(&self.image, &self.paths, console, |image, source, target| {
             if source == "-" && writing::is_directory(image, target) {
@@ -76,7 +76,8 @@ impl Put {
                     image.name
                 )));
             }
-            let to = writing::target(image, source, target);
+            let is_directory = Path::new(source).is_dir();
+            let to = writing::target(image, &Source { path: source, is_directory }, target)?;
             let Place { directory, name } = writing::place(image, &to)?;
             self.one(image, source, &To { directory, name, path: &to })
         })
@@ -95,7 +96,8 @@ impl Put {
         let (actor, watcher) = (Actor::root(), Alone);
         let job = Job::new(&image.volume, &actor, &watcher, Terms::ALL);
         let target = copy::Target { directory: to.directory, name, path: to.path.as_bytes() };
-        let options = take::Options { whole: self.recursive, force: self.force, owner: self.owner };
+        let options =
+            take::Options { whole: self.recursive, force: self.force, owner: self.owner_in(image)? };
         let mut left_out = LeftOut::default();
         let note = &mut |path: &Path, why: &str| left_out.note(path, why);
         let taken = take::take(&job, (path, found), target, options, note);
@@ -103,8 +105,15 @@ impl Put {
         left_out.into_result(source)
     }
 
-    fn how(&self) -> into_mount::How {
-        into_mount::How { recursive: self.recursive, force: self.force, owner: self.owner }
+    /// The owner of the copies by the image's numbers, if one is named.
+    fn owner_in(&self, image: &OpenImage) -> Result<Option<(u32, u32)>, Failure> {
+        let owner = self.owner.as_ref().map(|owner| owner.of(image)).transpose()?;
+        Ok(owner.map(|(uid, gid)| (uid.unwrap_or_default(), gid.unwrap_or_default())))
+    }
+
+    fn how(&self) -> Result<into_mount::How, Failure> {
+        let owner = self.owner.as_ref().map(Owner::numbers).transpose()?;
+        Ok(into_mount::How { recursive: self.recursive, force: self.force, owner })
     }
 
     /// Standard input, whose length is not known before its end.
@@ -125,7 +134,7 @@ impl Put {
         }
         let now = volume.now();
         let times = Times { access: now, modify: now, change: now, create: Some(now) };
-        let (uid, gid) = self.owner.unwrap_or_default();
+        let (uid, gid) = self.owner_in(image)?.unwrap_or_default();
         let attributes = Attributes { permissions: 0o644, uid, gid, times };
         let new = NewInode { kind: Kind::File, attributes, xattrs: &[] };
         let (number, _pin) = volume.create_unnamed(directory, &new).map_err(failed)?;

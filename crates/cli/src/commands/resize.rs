@@ -4,9 +4,12 @@ mod leaving;
 mod partition;
 
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
+use ondisk::geometry::Geometry;
+use ondisk::units::Block;
 use platfs::device::Device;
 use platfs_image::Free;
 use platfs_reshape::resize::Plan;
@@ -32,9 +35,10 @@ pub struct Resize {
     /// The image: a file, a block device, `disk.img@part1` or `disk.img@OFFSET`; or a directory of a mount by `plat
     /// mount`, whose volume becomes larger or smaller while it is in use.
     image: OsString,
-    /// The new size: a number of bytes, or with K, M, G or T; or `auto+100M` or `auto+20%` of an image: what is in it, and so
-    /// much that `df` shows as available. All that the file, partition or device has, if not given.
-    #[arg(value_name = "SIZE", value_parser = parse_wanted)]
+    /// The new size: a number of bytes, or with K, M, G or T; `+SIZE` and `-SIZE` change it by so much; or `auto+100M` or
+    /// `auto+20%` of an image: what is in it, and so much that `df` shows as available. All that the file, partition or device
+    /// has, if not given.
+    #[arg(value_name = "SIZE", value_parser = parse_wanted, allow_hyphen_values = true)]
     size: Option<Wanted>,
     /// Make the volume as small as it can be.
     #[arg(long, short = 'M', conflicts_with = "size")]
@@ -60,15 +64,47 @@ pub struct Resize {
 /// A size that is asked for.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
-    Bytes(u64),
+    Exactly(u64),
+    /// So much more than it has.
+    More(u64),
+    Less(u64),
     Free(Free),
 }
 
 fn parse_wanted(text: &str) -> Result<Wanted, String> {
-    match parse_free(text) {
-        Some(free) => free.map(Wanted::Free),
-        None => parse_size(text).map(Wanted::Bytes),
+    if let Some(free) = parse_free(text) {
+        return free.map(Wanted::Free);
     }
+    match (text.strip_prefix('+'), text.strip_prefix('-')) {
+        (Some(more), _) => parse_size(more).map(Wanted::More),
+        (_, Some(less)) => parse_size(less).map(Wanted::Less),
+        _ => parse_size(text).map(Wanted::Exactly),
+    }
+}
+
+impl Wanted {
+    /// In bytes, of a volume that has so many now.
+    fn of(self, has: u64) -> Result<u64, Failure> {
+        let wanted = match self {
+            Wanted::Exactly(bytes) => Some(bytes),
+            // Known when it is looked at what is in it.
+            Wanted::Free(_) => Some(has),
+            Wanted::More(bytes) => has.checked_add(bytes),
+            Wanted::Less(bytes) => has.checked_sub(bytes),
+        };
+        wanted.ok_or_else(|| {
+            Failure::Usage(format!("the volume has {has} bytes ({}): it can't become that", human(has)))
+        })
+    }
+}
+
+/// Bytes that the volume on a device has now.
+fn size_of(name: &str, device: &dyn Device) -> Result<u64, Failure> {
+    let raw = platfs::read_superblock(device)
+        .map_err(|error| Failure::about(name, no_superblock(device, name, &error)))?;
+    let geometry =
+        Geometry::from_superblock(&raw).map_err(|error| Failure::about(name, error.to_string()))?;
+    Ok(geometry.byte_offset(Block(geometry.blocks)))
 }
 
 impl Resize {
@@ -154,13 +190,19 @@ impl Resize {
         let only_planned = self.dry_run || self.print_min;
         let mut flags = if only_planned { flag::DRY_RUN } else { 0 };
         flags |= if self.min || self.print_min { flag::LEAST } else { 0 };
-        let numbers = match self.size {
-            Some(Wanted::Bytes(bytes)) => [bytes],
-            None => [0],
-            Some(Wanted::Free(_)) => {
-                return Err(Failure::Usage("what is to stay free is said of images, not of mounts".into()));
+        let size = self.size.map(|wanted| match wanted {
+            Wanted::Exactly(bytes) => Ok(bytes),
+            Wanted::Free(_) => {
+                Err(Failure::Usage("what is to stay free is said of images, not of mounts".into()))
             }
-        };
+            wanted => {
+                let found =
+                    crate::door::mounted_on(&fuse::mount_point(Path::new(&self.image)).unwrap_or_default());
+                let device = found.map(|mount| open_device(mount.source.as_os_str())).transpose()?;
+                device.map_or(Ok(0), |device| wanted.of(size_of(name, &*device)?))
+            }
+        });
+        let numbers = [size.transpose()?.unwrap_or(0)];
         let asked = live::Asked { verb: Verb::Resize, flags, numbers };
         let report = live::ask_for_report(asked, &self.image)?;
         if self.print_min {
@@ -193,10 +235,18 @@ impl Resize {
         let planned = match self.size {
             _ if self.min => Plan::smallest(Arc::clone(device)),
             Some(Wanted::Free(free)) => leaving::plan(device, free),
-            Some(Wanted::Bytes(bytes)) => Plan::new(Arc::clone(device), bytes),
+            Some(wanted) => Plan::new(Arc::clone(device), wanted.of(size_of(name, &**device)?)?),
             None => Plan::new(Arc::clone(device), room),
         };
-        planned.map_err(|error| reshaping::failed(name, &error))
+        planned.map_err(|error| match (reshaping::failed(name, &error), self.size) {
+            // A volume that is too small for its contents.
+            (Failure::Failed(trouble), Some(_))
+                if matches!(error, platfs_reshape::Error::Refused(_) | platfs_reshape::Error::NoRoom(_)) =>
+            {
+                Failure::Failed(trouble.and(format_args!("`plat resize -P {name}` says how small it can be")))
+            }
+            (failure, _) => failure,
+        })
     }
 
     fn print_least(&self, console: &mut Console<'_>, name: &str) -> Result<(), Failure> {
@@ -242,6 +292,9 @@ impl Resize {
                 object.insert("disk_bytes".to_owned(), json!(ends.disk));
             }
             return Ok(json::print(console.out, object)?);
+        }
+        if done && console.is_quiet() {
+            return Ok(());
         }
         let (after, bytes) = (facts.blocks_after, human(facts.bytes_after));
         if same {

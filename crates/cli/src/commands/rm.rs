@@ -24,7 +24,7 @@ pub struct Rm {
     /// Files to remove. A symbolic link goes itself.
     paths: Vec<OsString>,
     /// Directories, too, with all that is in them.
-    #[arg(short, long)]
+    #[arg(short, long, short_alias = 'R')]
     recursive: bool,
     /// Empty directories, too.
     #[arg(short, long)]

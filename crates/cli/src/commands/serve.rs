@@ -30,7 +30,7 @@ pub struct Serve {
     /// The image: a file, a block device, `disk.img@part1`, or a volume of a store. It is held for writing.
     image: OsString,
     /// Lets nobody write.
-    #[arg(short, long)]
+    #[arg(long, short_alias = 'r')]
     read_only: bool,
     /// Free blocks of the volume read as zeros, and count as holes: copies leave them out. What was removed is not in
     /// them.
@@ -66,7 +66,7 @@ impl Serve {
         let failed = |error: std::io::Error| Failure::about(socket(), error);
         let listener = UnixListener::bind(&self.nbd).map_err(failed)?;
         let placed = Placed::at(&self.nbd).map_err(failed)?;
-        sandbox::enter(&self.cage(), sandbox).map_err(Failure::Failed)?;
+        sandbox::enter(&self.cage(), sandbox).map_err(|why| Failure::Failed(why.into()))?;
         let shared = match self.read_only {
             true => Some(door::share(&self.image).map_err(|error| Failure::about(&name, error))?),
             false => None,

@@ -60,7 +60,7 @@ impl Snapshot {
         let done = if is_live { self.of_mount(console)? } else { self.of_image(console)? };
         if !self.json {
             let (out, bytes) = (Shown(self.out.as_os_str().as_encoded_bytes()), human(done.bytes));
-            return Ok(writeln!(console.out, "{out}: {bytes} looked at")?);
+            return Ok(writeln!(console.summary(), "{out}: {bytes} looked at")?);
         }
         live::say(console, true, &done)
     }

@@ -1,5 +1,6 @@
 //! `plat stat`: everything an inode says, and where its contents lie.
 
+mod format;
 mod record;
 
 use std::ffi::OsString;
@@ -46,6 +47,9 @@ pub struct Stat {
     /// The index of a directory: its blocks, and the names in each with their hashes.
     #[arg(short = 'x', long)]
     index: bool,
+    /// A line for each file as stat(1) makes it: %n name, %a permissions, %u, %g owner, %s size, %F type, %y times, ...
+    #[arg(short = 'c', long, value_name = "FORMAT", conflicts_with_all = ["blocks", "raw", "index", "json"])]
+    format: Option<String>,
     /// A JSON array with one object per path.
     #[arg(long)]
     json: bool,
@@ -71,11 +75,19 @@ impl Stat {
         let ground = parts.any().then(|| reading::ground(&self.image, &mut quiet)).transpose()?;
         let shown = Showing { image: &image, ground: ground.map(|(ground, _)| ground), parts };
         let mut array = Array::default();
-        for path in &self.paths {
+        for path in &image.matching(&self.paths) {
             let done = match by_number(path.as_bytes()) {
                 Some(inode) => Ok(inode),
                 None => image.find(path, self.dereference),
             };
+            if let Some(format) = &self.format {
+                if let Err(failure) =
+                    done.and_then(|inode| formatted(console, &image, (path.as_bytes(), inode), format))
+                {
+                    console.complain(failure)?;
+                }
+                continue;
+            }
             let array = self.json.then_some(&mut array);
             if let Err(failure) = done.and_then(|inode| shown.one(console, path.as_bytes(), inode, array)) {
                 console.complain(failure)?;
@@ -86,6 +98,19 @@ impl Stat {
         }
         Ok(())
     }
+}
+
+/// A file in the caller's form.
+fn formatted(
+    console: &mut Console<'_>,
+    image: &OpenImage,
+    (path, inode): (&[u8], InodeNumber),
+    format: &str,
+) -> Result<(), Failure> {
+    let facts = image.volume.metadata(inode).map_err(|error| image.failure(path, &error))?;
+    let block_size = image.volume.format().geometry.block_size.bytes();
+    let line = format::line(format, path, &facts, block_size).map_err(Failure::Usage)?;
+    Ok(writeln!(console.out, "{line}")?)
 }
 
 /// What inodes are shown of.

@@ -148,7 +148,7 @@ impl Whole {
         }
     }
 
-    fn failed(&self, error: impl std::fmt::Display) -> Failure {
+    fn failed(&self, error: impl std::fmt::Display + 'static) -> Failure {
         Failure::about(image::shown(&self.store), error)
     }
 

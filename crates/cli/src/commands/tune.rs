@@ -48,7 +48,7 @@ pub struct Tune {
     /// With `-O ^has_journal`: give up a journal whose device is lost, with all changes that only it has. With
     /// `-E clear_mmp`: clear the mark of another host at once, without a look at whether that host lives. What else tune2fs
     /// would force is refused here for a reason.
-    #[arg(short = 'f')]
+    #[arg(short, long)]
     force: bool,
     /// One JSON object.
     #[arg(long)]

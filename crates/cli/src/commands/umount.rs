@@ -33,8 +33,8 @@ fn is_gone(error: &io::Error) -> bool {
 /// Arguments of `plat umount`.
 #[derive(Args, Debug)]
 pub struct Umount {
-    /// The directory that is mounted on.
-    directory: PathBuf,
+    /// The directory that is mounted on. Without it what is mounted is listed.
+    directory: Option<PathBuf>,
     /// Takes it out of sight even if it is in use; it ends when its last file is closed.
     #[arg(short, long)]
     lazy: bool,
@@ -45,18 +45,47 @@ pub struct Umount {
 
 impl Umount {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        match &self.directory {
+            Some(directory) => Leaving { umount: self, directory }.run(console),
+            None => list(console),
+        }
+    }
+}
+
+/// Lists what is mounted by us.
+pub(super) fn list(console: &mut Console<'_>) -> Result<(), Failure> {
+    let mounts = door::of_ours();
+    if mounts.is_empty() {
+        console.note("nothing is mounted by plat; `plat mount IMAGE DIR` mounts an image");
+    }
+    for mount in mounts {
+        let (source, directory) = (mount.source.as_os_str(), mount.directory.as_os_str());
+        let how = if mount.read_only { "ro" } else { "rw" };
+        writeln!(console.out, "{} on {} ({how})", Shown(source.as_bytes()), Shown(directory.as_bytes()))?;
+    }
+    Ok(())
+}
+
+/// A mount on its way out.
+struct Leaving<'a> {
+    umount: &'a Umount,
+    directory: &'a Path,
+}
+
+impl Leaving<'_> {
+    fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         // A mount whose process is gone can't be looked at, only be taken away.
-        let directory = fuse::mount_point(&self.directory)
-            .or_else(|_| std::path::absolute(&self.directory))
+        let directory = fuse::mount_point(self.directory)
+            .or_else(|_| std::path::absolute(self.directory))
             .map_err(|error| self.failed(error.to_string()))?;
         let mount =
             door::mounted_on(&directory).ok_or_else(|| self.failed("nothing is mounted here".into()))?;
         if mount.kind != "fuse.plat" {
             return Err(self.failed(format!("a mount of type {}, not of plat", mount.kind)));
         }
-        let awaited = Awaited::of(&directory, self.force);
-        fuse::unmount(&directory, self.lazy).map_err(|error| self.hinted(&error))?;
-        if self.lazy {
+        let awaited = Awaited::of(&directory, self.umount.force);
+        fuse::unmount(&directory, self.umount.lazy).map_err(|error| self.hinted(&error))?;
+        if self.umount.lazy {
             return Ok(());
         }
         match awaited {

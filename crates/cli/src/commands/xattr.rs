@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use clap::Args;
+use platfs::Error;
 use serde_json::{Map, Value};
 
 use super::cage;
@@ -26,7 +27,7 @@ pub struct Xattr {
     #[arg(short, long, value_name = "NAME=VALUE")]
     set: Vec<OsString>,
     /// Removes an attribute.
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short = 'x', long, short_alias = 'r', value_name = "NAME")]
     remove: Vec<OsString>,
     /// What is shown, as a JSON array with one object per attribute.
     #[arg(long, conflicts_with_all = ["set", "remove"])]
@@ -126,7 +127,14 @@ fn change_one(image: &OpenImage, path: &OsStr, changes: &[Change]) -> Result<(),
             Change::Set(name, value) => image.volume.inode(inode).set_xattr(name, value),
             Change::Remove(name) => image.volume.inode(inode).remove_xattr(name),
         };
-        done.map_err(|error| image.failure(path.as_bytes(), &error))?;
+        done.map_err(|error| match (&error, change) {
+            // The file is there.
+            (Error::NotFound, Change::Remove(name)) => {
+                let subject = format!("{}: {}", image.name, Shown(path.as_bytes()));
+                Failure::of(subject, &error, format_args!("has no attribute {}", Shown(name)))
+            }
+            _ => image.failure(path.as_bytes(), &error),
+        })?;
     }
     Ok(())
 }

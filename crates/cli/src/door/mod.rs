@@ -39,7 +39,7 @@ use crate::stores;
 use crate::text::Shown;
 use claim::Kind;
 use ground::{Ground, Node};
-pub use mounts::mounted_on;
+pub use mounts::{Mount, mounted_on, of_ours};
 pub use output::build_file;
 use users::Purpose;
 

@@ -17,7 +17,7 @@ pub struct Mount {
     /// Which directory of the file system is seen here.
     pub(crate) root: PathBuf,
     /// Where it is mounted.
-    pub(crate) directory: PathBuf,
+    pub directory: PathBuf,
     /// The type of file system.
     pub kind: String,
     /// What is mounted.
@@ -40,6 +40,12 @@ pub(crate) fn of(table: &[u8]) -> impl Iterator<Item = Mount> {
 #[must_use]
 pub fn mounted_on(directory: &Path) -> Option<Mount> {
     all().into_iter().rfind(|mount| mount.directory == directory)
+}
+
+/// Those by `plat mount`.
+#[must_use]
+pub fn of_ours() -> Vec<Mount> {
+    all().into_iter().filter(|mount| mount.kind == "fuse.plat").collect()
 }
 
 /// `ID PARENT MAJOR:MINOR ROOT DIRECTORY OPTIONS [TAG...] - TYPE SOURCE OPTIONS-OF-THE-VOLUME`

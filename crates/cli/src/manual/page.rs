@@ -4,6 +4,7 @@
 
 use clap::{Arg, ArgAction, Command};
 
+use super::examples;
 use super::topics::{self, Part, TOPICS, Topic};
 
 /// Columns of the page's source.
@@ -22,9 +23,12 @@ pub(super) fn of_all(plat: &Command, date: &str) -> String {
     );
     page.options(plat);
     page.heading("COMMANDS");
-    for command in visible(plat) {
-        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-        page.item(&format!("`plat-{}`(1)", command.get_name()), &about);
+    for (heading, names) in super::groups::GROUPS {
+        page.out.push_str(&format!(".SS \"{}\"\n", escaped(heading)));
+        for command in names.iter().filter_map(|name| plat.find_subcommand(name)) {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            page.item(&format!("`plat-{}`(1)", command.get_name()), &about);
+        }
     }
     for topic in TOPICS {
         page.topic(topic);
@@ -39,9 +43,9 @@ pub(super) fn of_all(plat: &Command, date: &str) -> String {
     page.out
 }
 
-/// The page of one command.
-pub(super) fn of_command(command: &Command, date: &str) -> String {
-    let name = format!("plat-{}", command.get_name());
+/// The page of one command, with its words behind `plat`.
+pub(super) fn of_command(words: &str, command: &Command, date: &str) -> String {
+    let name = format!("plat-{}", words.replace(' ', "-"));
     let mut page = Page::begin(&name, date);
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     page.heading("NAME");
@@ -55,15 +59,19 @@ pub(super) fn of_command(command: &Command, date: &str) -> String {
     if let Some(after) = command.get_after_help() {
         page.after(&after.to_string());
     }
-    page.exit_codes(command.get_name() == "check");
+    page.exit_codes(words == "check");
+    if words == "mount" {
+        topics::find("mount-options").into_iter().for_each(|topic| page.topic(topic));
+    }
+    page.heading("EXAMPLES");
+    for (line, meaning) in examples::of(words) {
+        page.item(&format!("`{line}`"), meaning);
+    }
     page.heading("SEE ALSO");
-    page.text("`plat`(1)");
+    let below = command.get_subcommands().filter(|one| !one.is_hide_set() && one.get_name() != "help");
+    let below = below.map(|one| format!(", `{name}-{}`(1)", one.get_name()));
+    page.text(&format!("`plat`(1){}", below.collect::<String>()));
     page.out
-}
-
-/// Commands that the help lists.
-fn visible(plat: &Command) -> impl Iterator<Item = &Command> {
-    plat.get_subcommands().filter(|command| !command.is_hide_set())
 }
 
 fn lowered(text: &str) -> String {
@@ -163,9 +171,13 @@ impl Page {
     fn options(&mut self, command: &Command) {
         let shown: Vec<&Arg> =
             command.get_arguments().filter(|arg| !arg.is_positional() && !arg.is_hide_set()).collect();
-        let mut headings: Vec<Option<&str>> = shown.iter().map(|arg| arg.get_help_heading()).collect();
-        headings.sort_unstable();
-        headings.dedup();
+        // In their order, those without one first, as in the help.
+        let mut headings: Vec<Option<&str>> = vec![None];
+        for heading in shown.iter().map(|arg| arg.get_help_heading()) {
+            if !headings.contains(&heading) {
+                headings.push(heading);
+            }
+        }
         if !shown.is_empty() {
             self.heading("OPTIONS");
         }

@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// The last lines of `plat --help`.
-pub const HINT: &str = "Topics: `plat help images`, sizes, exit-codes, environment, output, in-use";
+use super::mount_options;
 
 /// A theme with its text.
 pub struct Topic {
@@ -37,6 +36,13 @@ pub const TOPICS: &[Topic] = &[
             Item("disk.img@part1", "a partition of a file or a device, by its number"),
             Item("disk.img@part:root", "a partition by its name in a GPT"),
             Item("disk.img@1M", "a volume that begins at this byte"),
+            Item("s3://bucket/prefix#NAME", "a volume of an object store: `plat help stores`"),
+            Text(
+                "A path in an image is a word of its own: `plat ls disk.img /etc`. It begins at the root of the volume with \
+                 or without a slash. Patterns with `*`, `?` and `[..]` match names in an image where the path as it is \
+                 leads to nothing; quote them, or the shell looks in this directory. A name is taken as it is printed, too: \
+                 `\\xff` is a byte, `\\\\` a backslash, where no file has the name as it is.",
+            ),
             Text(
                 "A file that is really called `disk.img@part1` is meant if it exists. Many commands take a directory of \
                  a mount by `plat mount` in place of an image, too: their help says so.",
@@ -120,6 +126,14 @@ pub const TOPICS: &[Topic] = &[
                  new ones.",
             ),
             Text(
+                "`-` is standard input where a file is read and standard output where one is written. `-q` leaves out \
+                 progress and summary, not what was asked for.",
+            ),
+            Text(
+                "With `--json` a failure is an object, too, on a line of standard error: `{\"error\": {\"kind\": \
+                 \"not-found\", \"file\": \"disk.img\", \"text\": \"...\"}}`; a warning has `warning` in place of `error`.",
+            ),
+            Text(
                 "Names are shown with bytes that are not printable escaped. `--raw` and `--null` of `plat ls` give them \
                  byte for byte.",
             ),
@@ -134,6 +148,37 @@ pub const TOPICS: &[Topic] = &[
              interrupted command leaves no half-written image.",
         )],
     },
+    Topic {
+        name: "owners",
+        title: "Owners",
+        parts: &[Text(
+            "An owner is `USER`, `USER:GROUP` or `:GROUP`: numbers, or names from the image's own /etc/passwd and \
+             /etc/group (of the source in `plat build`), never from those of this machine. `plat quota` takes names of this \
+             machine, as it shows them.",
+        )],
+    },
+    Topic {
+        name: "stores",
+        title: "Object stores",
+        parts: &[
+            Text(
+                "A volume of an object store stands wherever a command takes an image. What is before the `#` is the store, \
+                 behind it stands the volume, behind an `@` a snapshot of it:",
+            ),
+            Item("file:///srv/store#debian", "in a directory of this host"),
+            Item("s3://bucket/prefix#debian@before", "in S3, and all servers that speak as it does"),
+            Item(
+                "gs://bucket/prefix#debian",
+                "in Google Cloud Storage, where the build has it (`plat version`)",
+            ),
+            Item("az://container/prefix#debian", "in Azure, where the build has it"),
+            Text(
+                "`plat push IMAGE STORE#NAME` brings an image there, `plat pull` back. `plat store` lists, verifies, \
+                 snapshots, forks and cleans up. How a store is reached says the environment: `plat help environment`.",
+            ),
+        ],
+    },
+    mount_options::TOPIC,
 ];
 
 /// The topic of a name.
@@ -144,19 +189,24 @@ pub fn find(name: &str) -> Option<&'static Topic> {
 
 /// Columns of text on a terminal.
 const WIDTH: usize = 80;
+/// Columns of a word beside its explanation; a longer one stands above it.
+const WIDEST: usize = 32;
 
 impl Topic {
     /// The topic as plain text.
     #[must_use]
     pub fn text(&self) -> String {
         let widest = |part: &Part| if let Item(word, _) = part { word.len() } else { 0 };
-        let column = self.parts.iter().map(widest).max().unwrap_or(0) + 4;
+        let column = self.parts.iter().map(widest).max().unwrap_or(0).min(WIDEST) + 4;
         let mut out = format!("{}\n", self.title);
         for part in self.parts {
             match part {
                 Text(text) => out.push_str(&wrapped(text, 0, "\n")),
                 Item(word, text) => {
-                    let begun = format!("  {word:width$}", width = column - 2);
+                    let begun = match word.len() > WIDEST {
+                        true => format!("  {word}\n{:column$}", ""),
+                        false => format!("  {word:width$}", width = column - 2),
+                    };
                     out.push_str(&wrapped(text, column, &begun));
                 }
             }
@@ -166,7 +216,7 @@ impl Topic {
 }
 
 /// A paragraph in lines behind `begun`, the second and later ones `indent` columns to the right.
-fn wrapped(text: &str, indent: usize, begun: &str) -> String {
+pub(super) fn wrapped(text: &str, indent: usize, begun: &str) -> String {
     let mut out = begun.to_owned();
     let mut column = indent;
     for (nth, word) in text.split_whitespace().enumerate() {

@@ -12,8 +12,16 @@ pub fn by_name(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     match name.unwrap_or_default() {
         "mount.plat" | "mount.fuse.plat" => mount(arguments),
         "umount.plat" | "umount.fuse.plat" => umount(&arguments),
+        _ if is_by_fuse(&arguments) => mount(arguments),
         _ => arguments,
     }
+}
+
+/// Tells if this is what mount.fuse(8) runs for the type `fuse.plat` where our own helper is not installed: `plat SOURCE DIR -o
+/// OPTIONS`.
+fn is_by_fuse(arguments: &[OsString]) -> bool {
+    let [_, source, _, option, _] = arguments else { return false };
+    option == "-o" && Path::new(source).exists() && crate::usage::command_of(arguments).is_empty()
 }
 
 /// The words of ours for a short flag of mount(8).
@@ -101,5 +109,8 @@ mod tests {
         assert_eq!(turned("umount.plat /m -fl -N /proc/1/ns/mnt"), "plat umount /m --lazy");
         assert_eq!(turned("umount.plat /m -x"), "plat umount /m -x");
         assert_eq!(turned("plat mount a /m -f"), "plat mount a /m -f");
+        assert_eq!(turned("/usr/bin/plat /dev/null /m -o ro,dev"), "plat mount /dev/null /m -o ro,dev");
+        assert_eq!(turned("plat /nothing /m -o ro"), "plat /nothing /m -o ro");
+        assert_eq!(turned("plat map /dev/null -o ro"), "plat map /dev/null -o ro");
     }
 }

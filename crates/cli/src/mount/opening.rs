@@ -148,7 +148,7 @@ fn remedied(failure: Failure, name: &OsStr) -> Failure {
     let without = OpenImage::open_to_mount(name, true, &[]);
     match failure {
         Failure::Failed(why) if without.is_ok_and(|image| image.volume.needs_recovery()) => {
-            Failure::Failed(format!("{why}; `-o ro,noload` mounts it without what its journal holds"))
+            Failure::Failed(why.and("`-o ro,noload` mounts it without what its journal holds"))
         }
         failure => failure,
     }

@@ -146,14 +146,14 @@ fn of_other_commands() {
         (&["frag", "--worst", "x", image], "--worst"),
         (&["frag", "--worst", "99999999", image], "--worst"),
         (&["mkdir", "-m", "9", image, "/d"], "--mode"),
-        (&["mkdir", "--owner", "1", image, "/d"], "--owner"),
-        (&["put", "--owner", "x", image, "f", "/f"], "--owner"),
+        (&["mkdir", "--owner", "1x", image, "/d"], "--owner"),
+        (&["put", "--owner", "1x", image, "f", "/f"], "--owner"),
         (&["mount", "--threads", "0", image, "/mnt"], "--threads"),
         (&["mount", "--threads", "x", image, "/mnt"], "--threads"),
         (&["mount", "-o", "nosuchoption", image, "/mnt"], "nosuchoption"),
         (&["xattr", "--set", "novalue", image, "/f"], "--set"),
         (&["chmod", image, "9999", "/f"], "9999"),
-        (&["chown", image, "x", "/f"], "UID:GID"),
+        (&["chown", image, "1x", "/f"], "USER:GROUP"),
         (&["map", "-o", "map.doc", image], "map.doc"),
     ] {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();

@@ -1,6 +1,7 @@
 //! What the tests of the command share: running `plat`, and seeing a volume by other eyes.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod installed;
 pub mod mounted;
 pub mod volumes;
 
@@ -28,6 +29,15 @@ pub fn caged(test: &str) -> &'static [&'static str] {
     }
     tool::skip(test, "needs Landlock and seccomp, and no coverage");
     &[]
+}
+
+/// The commands that the help lists.
+pub fn commands() -> Vec<String> {
+    let help = String::from_utf8(succeed(&mut plat(&["--help"])).stdout).unwrap();
+    let listed =
+        help.lines().take_while(|line| *line != "Options:").filter_map(|line| line.strip_prefix("  "));
+    let names = listed.filter(|line| line.starts_with(|first: char| first.is_ascii_lowercase()));
+    names.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
 }
 
 /// Runs the command and asserts that it succeeds.

@@ -92,4 +92,5 @@ pub const ROWS: &[Row] = &[
     varies("completions", Slow::Nothing, "bash"),
     varies("man", Slow::Nothing, "pages"),
     varies("help", Slow::Nothing, "sizes"),
+    varies("version", Slow::Nothing, ""),
 ];

@@ -17,6 +17,8 @@ use crate::{Error, Result};
 pub(super) const WIDE_DESCRIPTOR: u16 = 64;
 /// The inodes that every volume has: ten reserved ones and lost+found, and one to spare.
 const LEAST_INODES: u64 = 12;
+/// Bytes below which no volume has room for its own records.
+const LEAST_BYTES: u64 = 16 << 10;
 /// Blocks that a last group must have besides its tables to be worth keeping.
 const LEAST_USEFUL: u64 = 50;
 
@@ -134,6 +136,9 @@ impl Shape {
                 inodes.min(most)
             }
         };
+        if bytes < LEAST_BYTES {
+            return invalid("fewer than 16 KiB are too few for a volume; sizes may have a unit: 64M");
+        }
         if wanted * u64::from(self.inode_size) >= bytes {
             return invalid(format!(
                 "{wanted} inodes of {} bytes do not fit a volume of {} blocks; raise the inode ratio (-i) or ask for fewer inodes (-N)",
@@ -314,7 +319,16 @@ impl Shape {
         let inodes = u64::from(self.groups) * u64::from(self.inodes_per_group);
         if inodes > u64::from(u32::MAX) || inodes < LEAST_INODES {
             let groups = self.groups;
-            return invalid(format!("{inodes} inodes in {groups} groups are not from 12 to 2^32 - 1"));
+            if inodes < LEAST_INODES {
+                return invalid(format!(
+                    "a volume of {} blocks would have {inodes} inodes and needs {LEAST_INODES}; make it larger, or ask for \
+                     more inodes (-N)",
+                    self.blocks
+                ));
+            }
+            return invalid(format!(
+                "{inodes} inodes in {groups} groups are more than 2^32 - 1; raise the inode ratio (-i)"
+            ));
         }
         Ok(())
     }

@@ -35,7 +35,9 @@ const PARTS: [(&str, &str); 10] = [
 pub(super) fn print(console: &mut Console<'_>, name: &OsStr, as_json: bool) -> Result<bool, Failure> {
     let shown = image::shown(name).to_string();
     let found = Source::options().configuration(Path::new(name));
-    let Some(config) = found.map_err(|error| Failure::Failed(error.to_string()))? else { return Ok(false) };
+    let Some(config) = found.map_err(|error| Failure::Failed(error.to_string().into()))? else {
+        return Ok(false);
+    };
     let config: Value = serde_json::from_slice(&config).map_err(|error| Failure::about(&shown, error))?;
     if as_json {
         writeln!(console.out, "{config}")?;

@@ -69,7 +69,7 @@ pub(super) fn show(
     if as_json {
         array.end(console.out)?;
     }
-    named.problems().try_for_each(|problem| console.complain(Failure::about(&name, problem)))
+    named.problems().try_for_each(|problem| console.complain(Failure::about(&name, problem.to_string())))
 }
 
 #[cfg(test)]

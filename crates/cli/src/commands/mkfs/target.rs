@@ -50,7 +50,7 @@ impl<'a> Target<'a> {
         force: bool,
     ) -> Result<Self, Failure> {
         let spec = image::parse(name);
-        let about = |what: &dyn std::fmt::Display| Failure::about(shown(name), what);
+        let about = |what: &dyn std::fmt::Display| Failure::about(shown(name), what.to_string());
         if crate::stores::is_meant(name) {
             return Err(about(&crate::image::ImageError::Remote));
         }

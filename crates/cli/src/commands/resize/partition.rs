@@ -38,7 +38,7 @@ impl Ends {
 }
 
 fn failed(name: &OsStr) -> impl Fn(&dyn std::fmt::Display) -> Failure {
-    move |error| Failure::about(image::shown(name), error)
+    move |error| Failure::about(image::shown(name), error.to_string())
 }
 
 /// What the table would become.

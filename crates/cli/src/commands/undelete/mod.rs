@@ -18,6 +18,7 @@ use crate::console::{Console, Failure};
 use crate::door;
 use crate::reading;
 use crate::sandbox::Plan;
+use crate::size::human;
 use crate::text::{self, Shown, put_bytes};
 use write::Target;
 
@@ -35,7 +36,7 @@ pub struct Undelete {
     /// Only files that are surely right.
     #[arg(long, conflicts_with = "all")]
     sure: bool,
-    /// Doubtful files, too: parts of them belong to other files by now.
+    /// Doubtful files, too: parts of them belong to other files by now. And in the list files without a name.
     #[arg(long)]
     all: bool,
     /// A JSON array with one object per file.
@@ -70,7 +71,11 @@ impl Undelete {
             self.refuse_place(path, target.facts())?;
         }
         let mut array = Array::default();
-        for one in findings.removed.iter().filter(|one| is_listed(one)) {
+        if !self.json && target.is_none() && findings.removed.iter().any(|one| self.is_listed(one)) {
+            let (sure, inode, size, removed) = ("SURE", "INODE", "SIZE", "REMOVED");
+            writeln!(console.out, "{sure:<8} {inode:>10} {size:>12} {removed:<20} PATH")?;
+        }
+        for one in findings.removed.iter().filter(|one| self.is_listed(one)) {
             let place = match &mut target {
                 Some(target) if self.takes(one) => match target.recover(one) {
                     Ok(place) => Some(place),
@@ -91,7 +96,7 @@ impl Undelete {
         if self.json {
             array.end(console.out)?;
         } else {
-            console.note(format!("{name}: {}", summary(&findings)));
+            console.note(format!("{name}: {}", summary(&findings, |one| self.is_listed(one))));
         }
         match target {
             Some(target) => target.finish(),
@@ -117,6 +122,12 @@ impl Undelete {
         Ok(())
     }
 
+    /// Tells if it stands in the list. Files without a name are for those who ask, and for scripts.
+    fn is_listed(&self, one: &Removed) -> bool {
+        let whole = self.all || self.json || self.into.is_some();
+        is_use(one) && (whole || !one.paths.is_empty())
+    }
+
     fn takes(&self, one: &Removed) -> bool {
         let least = match (self.sure, self.all) {
             (true, _) => Sureness::Sure,
@@ -129,10 +140,17 @@ impl Undelete {
 }
 
 /// How many there are, and what was looked at: an empty list has a reason.
-fn summary(findings: &Findings) -> String {
-    let listed = findings.removed.iter().filter(|one| is_listed(one));
-    let (all, sure) = listed
-        .fold((0_u64, 0_u64), |(all, sure), one| (all + 1, sure + u64::from(one.sureness == Sureness::Sure)));
+fn summary(findings: &Findings, is_listed: impl Fn(&Removed) -> bool) -> String {
+    let (mut all, mut sure, mut bytes, mut nameless) = (0_u64, 0_u64, 0_u64, 0_u64);
+    for one in &findings.removed {
+        if is_listed(one) {
+            all += 1;
+            sure += u64::from(one.sureness == Sureness::Sure);
+            bytes = bytes.saturating_add(one.inode.size());
+        } else if one.paths.is_empty() && is_use(one) {
+            nameless += 1;
+        }
+    }
     let Looked { has_journal, transactions, since } = findings.past;
     let past = match since.map(text::whole_seconds) {
         _ if !has_journal => {
@@ -145,11 +163,14 @@ fn summary(findings: &Findings) -> String {
         }
         None => "the journal holds no transaction that tells of a removal".to_owned(),
     };
-    format!("{}, {sure} surely right; {past}", counted(all, "removed file"))
+    let more =
+        if nameless > 0 { format!("; {nameless} without a name: --all lists them") } else { String::new() };
+    let (files, bytes) = (counted(all, "removed file"), human(bytes));
+    format!("{files} with {bytes}, {sure} surely right{more}; {past}")
 }
 
 /// Directories are part of the paths of others; a doubtful file of which nothing is known is no use to anybody.
-fn is_listed(one: &Removed) -> bool {
+fn is_use(one: &Removed) -> bool {
     let is_directory = one.inode.file_type() == Some(FileType::Directory);
     !is_directory && (one.sureness > Sureness::Doubtful || !one.paths.is_empty() || !one.runs.is_empty())
 }

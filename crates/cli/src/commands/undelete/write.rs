@@ -34,7 +34,7 @@ pub(super) struct Target<'g> {
     links: Vec<(PathBuf, Vec<u8>)>,
 }
 
-fn about(path: &Path, error: impl std::fmt::Display) -> Failure {
+fn about(path: &Path, error: impl std::fmt::Display + 'static) -> Failure {
     Failure::about(Shown(path.as_os_str().as_bytes()), error)
 }
 

@@ -1,0 +1,107 @@
+//! What the scripts for shells know beyond the parser: topics, mount options, and that words without a dash are files.
+//!
+//! Owns: these, and what is added to a script that the generator makes. Excludes the generator.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, Command, CommandFactory, ValueHint};
+use clap_complete::Shell;
+
+use super::mount_options;
+use super::topics::{Part, TOPICS};
+use crate::CommandLine;
+
+/// The parser as the generator is to see it.
+pub(super) fn described() -> Command {
+    let plat = CommandLine::command();
+    let words = help_words(&plat);
+    let plat = plat.mut_subcommands(with_files);
+    let plat = with_values(plat, "help", "words", words);
+    with_values(plat, "mount", "options", mount_words())
+}
+
+/// What can be asked of `plat help`.
+fn help_words(plat: &Command) -> Vec<String> {
+    let names = plat.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name);
+    names.chain(TOPICS.iter().map(|topic| topic.name)).map(str::to_owned).collect()
+}
+
+fn with_values(plat: Command, command: &str, arg: &str, values: Vec<String>) -> Command {
+    let has = |command: &Command| command.get_arguments().any(|other| other.get_id() == arg);
+    // The parser keeps words that live as long as the program, which makes one script.
+    let known: Vec<&'static str> = values.into_iter().map(|value| &*value.leak()).collect();
+    match plat.find_subcommand(command).is_some_and(has) {
+        true => plat.mut_subcommand(command.to_owned(), |command| {
+            command.mut_arg(arg.to_owned(), |arg| arg.value_parser(PossibleValuesParser::new(known)))
+        }),
+        false => plat,
+    }
+}
+
+/// Paths where the parser has only words.
+fn with_files(command: Command) -> Command {
+    let is_path = |arg: &Arg| {
+        let is_word = arg.get_value_hint() == ValueHint::Unknown && arg.get_possible_values().is_empty();
+        arg.is_positional() && is_word
+    };
+    let command =
+        command.mut_args(|arg| if is_path(&arg) { arg.value_hint(ValueHint::AnyPath) } else { arg });
+    command.mut_subcommands(with_files)
+}
+
+/// The words behind `-o`, those with a value up to it.
+fn mount_words() -> Vec<String> {
+    let items = mount_options::TOPIC.parts.iter().filter_map(|part| match part {
+        Part::Item(word, _) => Some(*word),
+        Part::Text(_) => None,
+    });
+    let mut words = Vec::new();
+    for word in items.flat_map(|words| words.split(", ")) {
+        let (name, values) = word.split_once('=').map_or((word, ""), |(name, values)| (name, values));
+        match values.contains('|') {
+            true => words.extend(values.split('|').map(|value| format!("{name}={value}"))),
+            false if values.is_empty() => words.push(name.to_owned()),
+            false => words.push(format!("{name}=")),
+        }
+    }
+    words
+}
+
+/// Has bash offer options to who has typed a dash, and files else: it offers files where the script offers nothing. Patterns
+/// are off meanwhile, since words of the usage would be taken for some.
+const FOR_BASH: &str = r#"
+_plat_words() {
+    local had=$- word kept=()
+    set -f
+    _plat "$@"
+    [[ $had == *f* ]] || set +f
+    if [[ "$2" != -* ]]; then
+        for word in "${COMPREPLY[@]}"; do
+            [[ $word == -* || $word == *[\<\>\[\]]* ]] || kept+=("$word")
+        done
+        COMPREPLY=("${kept[@]}")
+    fi
+}
+"#;
+
+/// A script with what is added to it.
+pub(super) fn finished(shell: Shell, script: Vec<u8>) -> Vec<u8> {
+    match shell {
+        Shell::Bash => for_bash(&script),
+        // The generator leaves out words without a dash there.
+        Shell::Fish => {
+            let words = help_words(&CommandLine::command()).join(" ");
+            let line =
+                format!("complete -c plat -n \"__fish_seen_subcommand_from help\" -f -a \"{words}\"\n");
+            [script, line.into_bytes()].concat()
+        }
+        _ => script,
+    }
+}
+
+fn for_bash(script: &[u8]) -> Vec<u8> {
+    // The generator writes text.
+    let text = String::from_utf8_lossy(script).replace("complete -F _plat ", "complete -F _plat_words ");
+    let at = text.rfind("\nif [[").unwrap_or(text.len());
+    let (functions, call) = text.split_at(at);
+    format!("{functions}{FOR_BASH}{call}").into_bytes()
+}
