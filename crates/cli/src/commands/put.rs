@@ -176,10 +176,10 @@ pub(super) fn refused_alone((facts, opened): &(Facts, Opened)) -> Option<&'stati
 /// A failure in the middle, with how far the copies went.
 fn ended(failure: Failure, done: &Done) -> Failure {
     match (failure, done.files + done.directories) {
-        (Failure::Failed(why), made) if made > 0 => Failure::Failed(format!(
-            "{why}; {} files and {} directories before it are copied, it and what follows in the order of names are not",
+        (Failure::Failed(why), made) if made > 0 => Failure::Failed(why.and(format_args!(
+            "{} files and {} directories before it are copied, it and what follows in the order of names are not",
             done.files, done.directories
-        )),
+        ))),
         (failure, _) => failure,
     }
 }
