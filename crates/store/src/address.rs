@@ -158,9 +158,10 @@ mod tests {
         let address = Address::parse("file:///srv/store#debian:12@a").unwrap();
         assert_eq!(address.url, "file:///srv/store");
         assert_eq!(address.volume().unwrap(), "debian:12@a");
+        assert_eq!(Address::parse("/srv/store#a").unwrap().url, "file:///srv/store");
         assert!(Address::parse("s3://bucket/prefix").unwrap().volume().is_err());
         for wrong in
-            ["/srv/store#a", "http://x#a", "file:///x#", "file:///x#a@", "file:///x#a@b@c", "file:///x#a b"]
+            ["srv/store#a", "http://x#a", "file:///x#", "file:///x#a@", "file:///x#a@b@c", "file:///x#a b"]
         {
             assert!(Address::parse(wrong).is_err(), "{wrong}");
         }

@@ -102,8 +102,7 @@ impl Wanted {
 fn size_of(name: &str, device: &dyn Device) -> Result<u64, Failure> {
     let raw = platfs::read_superblock(device)
         .map_err(|error| Failure::about(name, no_superblock(device, name, &error)))?;
-    let geometry =
-        Geometry::from_superblock(&raw).map_err(|error| Failure::about(name, error.to_string()))?;
+    let geometry = Geometry::from_superblock(&raw).map_err(|error| reshaping::failed(name, &error.into()))?;
     Ok(geometry.byte_offset(Block(geometry.blocks)))
 }
 

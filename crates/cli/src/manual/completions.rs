@@ -30,8 +30,8 @@ fn with_values(plat: Command, command: &str, arg: &str, values: Vec<String>) -> 
     // The parser keeps words that live as long as the program, which makes one script.
     let known: Vec<&'static str> = values.into_iter().map(|value| &*value.leak()).collect();
     match plat.find_subcommand(command).is_some_and(has) {
-        true => plat.mut_subcommand(command.to_owned(), |command| {
-            command.mut_arg(arg.to_owned(), |arg| arg.value_parser(PossibleValuesParser::new(known)))
+        true => plat.mut_subcommand(command, |command| {
+            command.mut_arg(arg, |arg| arg.value_parser(PossibleValuesParser::new(known)))
         }),
         false => plat,
     }

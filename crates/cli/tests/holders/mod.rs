@@ -247,7 +247,7 @@ fn every_command_is_in_a_table() {
     let mut count = 0;
     for command in commands() {
         count += 1;
-        assert!(known.iter().any(|name| *name == command), "{command}: does it write? it belongs in a table");
+        assert!(known.contains(&command), "{command}: does it write? it belongs in a table");
     }
     assert!(count > 20, "{count} commands");
 }
