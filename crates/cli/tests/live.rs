@@ -397,6 +397,61 @@ fn lists_of_their_own_go_before_inherited_ones() {
     }
 }
 
+/// As `cp -a` has it: what a directory hands down is not for a copy, in images, in mounts and out of both.
+#[test]
+fn copies_get_no_list_of_the_directory_that_they_come_to() {
+    let test = "copies_get_no_list_of_the_directory_that_they_come_to";
+    if !have(test) || !tool::have_tools(test, &["setfacl", "cp"]) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let (tree, above) = (scratch.join("tree"), scratch.join("above"));
+    fs::create_dir_all(tree.join("below")).unwrap();
+    fs::create_dir(&above).unwrap();
+    for name in ["file", "below/file"] {
+        fs::write(tree.join(name), name).unwrap();
+        fs::set_permissions(tree.join(name), fs::Permissions::from_mode(0o640)).unwrap();
+    }
+    fs::set_permissions(&tree, fs::Permissions::from_mode(0o750)).unwrap();
+    let hands_down = |path: &Path| {
+        tool::run(tool::command("setfacl").args(["-d", "-m", "u:8:rwx"]).arg(path));
+    };
+    hands_down(&above);
+    let image = volume(&scratch, "-t ext4 -b 4096", "64M");
+    succeed(plat(&["put", "-r"]).arg(&image).arg(&above).arg("/to"));
+    succeed(plat(&["put", "-r"]).arg(&image).arg(&tree).arg("/to/put"));
+    succeed(plat(&["cp", "-r", "-p"]).arg(&image).args(["/to/put", "/to/copied"]));
+    succeed(plat(&["put", "-r"]).arg(&image).arg(tree.join("file")).arg("/to/single"));
+    for name in ["got", "exported"] {
+        fs::create_dir(scratch.join(name)).unwrap();
+        hands_down(&scratch.join(name));
+    }
+    succeed(plat(&["get", "-r"]).arg(&image).arg("/to/put").arg(scratch.join("got/of-image")));
+    succeed(plat(&["export", "--from", "/to/put"]).arg(&image).arg(scratch.join("exported/tree")));
+    let mounted = Mounted::new(&image, &["-o", "rw"]).unwrap();
+    let to = mounted.path().join("to");
+    succeed(on(&mounted, &["put", "-r", "m:"]).arg(&tree).arg("to/live"));
+    succeed(on(&mounted, &["put", "-r", "m:"]).arg(tree.join("file")).arg("to/single-live"));
+    succeed(&mut on(&mounted, &["cp", "-r", "-p", "m:to/live", "m:to/copied-live"]));
+    succeed(on(&mounted, &["get", "-r", "m:", "to/put"]).arg(scratch.join("got/of-mount")));
+    tool::run(tool::command("cp").arg("-a").arg(&tree).arg(to.join("by-cp")));
+    let expected = Snapshot::of(&tree).unwrap();
+    let inside = ["put", "copied", "live", "copied-live", "by-cp"].map(|name| to.join(name));
+    let outside = ["got/of-image", "got/of-mount", "exported/tree"].map(|name| scratch.join(name));
+    for shown in inside.iter().chain(&outside) {
+        let shown = Snapshot::of(shown).unwrap();
+        assert_same(&expected, &shown, &Rules { hole_granularity: 0, ..Rules::default() });
+    }
+    // A copy that keeps nothing inherits, as that of cp.
+    succeed(plat(&["put"]).arg(mounted.path()).arg(tree.join("file")).arg("to/plain"));
+    let list = |name: &str| {
+        let mut value = [0; 100];
+        rustix::fs::getxattr(to.join(name), "system.posix_acl_access", &mut value[..]).is_ok()
+    };
+    assert!(list("plain") && !list("single") && !list("single-live"));
+    judge(mounted, &image);
+}
+
 /// What first went wrong is told, not what went wrong by that.
 #[test]
 fn a_full_volume_names_the_file_that_had_no_room() {

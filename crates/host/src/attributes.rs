@@ -32,6 +32,11 @@ const XATTR_MAX: usize = 64 << 10;
 /// Answers of Linux where a file system has no attributes.
 const NO_XATTRS: [Errno; 2] = [Errno::OPNOTSUPP, Errno::PERM];
 
+/// Access control lists.
+const LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+/// The value that stands for no list: a version, and no entry.
+const NO_LIST: [u8; 4] = [2, 0, 0, 0];
+
 /// A file whose extended attributes are asked for.
 #[derive(Clone, Copy, Debug)]
 pub enum XattrsOf<'a> {
@@ -218,6 +223,22 @@ impl Handle {
             Err((_, Errno::NOENT)) if self.by_name => Ok(Xattrs::new()),
             read => read.map_err(|(_, error)| error.into()),
         }
+    }
+
+    /// Takes away the access control lists that a new file got of its directory: for a copy that is to have those of its
+    /// original, or none. A new directory hands them down to no file then.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn inherit_nothing(&self) -> io::Result<()> {
+        let has_none = [Errno::NODATA, Errno::OPNOTSUPP].map(Errno::raw_os_error);
+        for name in LISTS {
+            match self.set_xattr(name, &NO_LIST) {
+                Err(error) if error.raw_os_error().is_some_and(|number| has_none.contains(&number)) => {}
+                removed => removed?,
+            }
+        }
+        Ok(())
     }
 
     /// Gives a copy what its original has, as far as the caller may. The owner comes first, since setting it clears

@@ -211,6 +211,7 @@ impl<'j> Copy<'j> {
             permissions: facts.permissions,
             owner: kept.then_some((facts.uid, facts.gid)),
             times: kept.then_some((facts.times.access, facts.times.modify)),
+            lists: kept,
         }
     }
 

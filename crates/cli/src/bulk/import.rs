@@ -122,8 +122,8 @@ impl<'j, I: Input> Import<'j, I> {
             match found {
                 Some(held) => self.enter(name, held, path)?,
                 None => {
-                    let asked =
-                        Asked { permissions: 0o777 & !self.job.actor.umask, owner: None, times: None };
+                    let permissions = 0o777 & !self.job.actor.umask;
+                    let asked = Asked { permissions, owner: None, times: None, lists: false };
                     self.make_directory(name, asked, Vec::new(), path)?;
                 }
             }
@@ -350,6 +350,7 @@ fn asked(entry: &Entry) -> Asked {
         permissions: entry.mode,
         owner: Some((entry.uid, entry.gid)),
         times: Some((access, entry.times.modified)),
+        lists: false,
     }
 }
 

@@ -273,6 +273,8 @@ pub(crate) struct Asked {
     pub(crate) owner: Option<(u32, u32)>,
     /// Times of access and of the contents.
     pub(crate) times: Option<(Timestamp, Timestamp)>,
+    /// It is a copy with the access control lists of its original, also where that has none: it inherits none.
+    pub(crate) lists: bool,
 }
 
 impl<'j> Job<'j> {
@@ -419,7 +421,7 @@ impl<'j> Job<'j> {
         };
         let wanted = Wanted { file_type, permissions, umask, uid: self.who().uid, gid: self.who().gid };
         let mut given = self.volume.inherit(directory, &wanted)?;
-        if !self.terms.lists && !given.xattrs.is_empty() {
+        if (!self.terms.lists || asked.lists) && !given.xattrs.is_empty() {
             given.xattrs.clear();
             given.attributes.permissions =
                 given.attributes.permissions & 0o7000 | permissions & 0o777 & !umask;

@@ -39,6 +39,7 @@ pub(super) fn asked(facts: &Facts, owner: Option<(u32, u32)>) -> Asked {
         permissions: u16::try_from(facts.mode & 0o7777).unwrap_or(0o644),
         owner,
         times: Some((time(facts.accessed), time(facts.modified))),
+        lists: false,
     }
 }
 
@@ -119,7 +120,7 @@ struct Taking<'j, 'r> {
 impl<'j> Taking<'j, '_> {
     fn asked(&self, facts: &Facts) -> Asked {
         let own = if self.options.whole { (facts.uid, facts.gid) } else { (0, 0) };
-        asked(facts, Some(self.options.owner.unwrap_or(own)))
+        Asked { lists: self.options.whole, ..asked(facts, Some(self.options.owner.unwrap_or(own))) }
     }
 
     fn xattrs(&mut self, entry: &Entry<'_>, opened: &Opened) -> Xattrs {

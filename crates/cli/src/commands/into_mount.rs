@@ -126,6 +126,14 @@ fn one(console: &mut Console<'_>, source: &Path, place: Place, how: How) -> Resu
     left_out.into_result(source.as_os_str())
 }
 
+/// A copy without the lists that its directory hands down. What lies in the first directory inherits none then.
+fn bare(copy: Handle, depth: usize) -> io::Result<Handle> {
+    if depth == 0 {
+        copy.inherit_nothing()?;
+    }
+    Ok(copy)
+}
+
 /// Makes copies of a tree of the host.
 struct Copies<'a, 'c> {
     console: &'a mut Console<'c>,
@@ -215,7 +223,8 @@ impl Copies<'_, '_> {
             return self.own(&copy);
         }
         let xattrs = self.xattrs(entry, opened);
-        self.dress(Ok(copy), &entry.facts, &xattrs)
+        let copy = if kind == Kind::Symlink { Ok(copy) } else { bare(copy, entry.depth) };
+        self.dress(copy, &entry.facts, &xattrs)
     }
 
     fn xattrs(&mut self, entry: &Entry<'_>, opened: &Opened) -> Xattrs {
@@ -247,7 +256,8 @@ impl Visitor for Copies<'_, '_> {
             return self.entry(entry, opened, &name);
         }
         let xattrs = self.xattrs(entry, opened);
-        self.way.make(&name).map_err(|error| self.there(error))?;
+        let made = self.way.make(&name).and_then(|()| Handle::of(self.way.here()?));
+        made.and_then(|made| bare(made, entry.depth)).map_err(|error| self.there(error))?;
         self.links.enter(&name);
         self.lists.push(xattrs);
         Ok(())

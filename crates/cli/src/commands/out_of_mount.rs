@@ -62,6 +62,7 @@ pub(super) fn get(
                 .try_clone()
                 .and_then(|above| NewDirectory::below(above, &place.name))
                 .map_err(there)?;
+            Handle::of(new.directory()).and_then(|made| made.inherit_nothing()).map_err(there)?;
             let way = Descent::new(new.directory().try_clone().map_err(there)?);
             let links = Links::new(new.directory()).map_err(there)?;
             let (lists, lost) = (Vec::new(), Lost::default());
