@@ -17,6 +17,7 @@ use super::cage;
 use super::export::failure;
 use super::json;
 use crate::console::{Console, Failure};
+use crate::door::meant::spare;
 use crate::door::output::Output;
 use crate::locks::locked;
 use crate::reading::{OpenImage, open_device};
@@ -100,6 +101,7 @@ impl Diff {
             return Err(Failure::about(out.display(), "exists; --force replaces a file"));
         }
         let failed = |error: io::Error| Failure::about(out.display(), error);
+        spare(&[&self.older, &self.newer], out).map_err(failed)?;
         let output = Output::through(out, 0, Privacy::Private).map_err(failed)?;
         let losses = write(BufWriter::with_capacity(1 << 20, output.file().map_err(failed)?))?;
         output.finish().map_err(failed)?;

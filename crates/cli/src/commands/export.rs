@@ -22,6 +22,7 @@ use crate::bulk::Done;
 use crate::console::{Console, Failure};
 use crate::control::client::Found;
 use crate::control::protocol::{Verb, flag};
+use crate::door::meant::spare;
 use crate::door::output::Output;
 use crate::image;
 use crate::keys::KeyArgs;
@@ -47,12 +48,12 @@ pub struct Export {
     force: bool,
     #[command(flatten)]
     keep_going: KeepGoingArgs,
-    /// What was done, as JSON; of a mount only.
+    /// Report as JSON; of a mount only.
     #[arg(long)]
     json: bool,
 }
 
-/// What the output's name asks for.
+/// Form of the output, by its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Form {
     Stdout,
@@ -85,7 +86,7 @@ const NOT_WRITTEN: [&str; 20] = [
 ];
 
 impl Form {
-    /// What the name asks for.
+    /// The form that a name asks for.
     fn of(out: &Path) -> Result<Self, Failure> {
         let form = Self::by_ending(out);
         let name = out.as_os_str().as_bytes();
@@ -213,6 +214,7 @@ impl Export {
         write: impl FnOnce(BufWriter<File>) -> Result<Losses, Failure>,
     ) -> Result<Losses, Failure> {
         let failed = |error: io::Error| Failure::about(self.out.display(), error);
+        spare(&[&self.image], &self.out).map_err(failed)?;
         let output = Output::through(&self.out, 0, image::privacy(&self.image)).map_err(failed)?;
         let losses = write(BufWriter::with_capacity(1 << 20, output.file().map_err(failed)?))?;
         output.finish().map_err(failed)?;

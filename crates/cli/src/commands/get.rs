@@ -17,6 +17,7 @@ use platfs_host::{Place, Privacy};
 use super::keeping_going::{KeepGoingArgs, Lacking};
 use super::{cage, cat, export, live, out_of_mount};
 use crate::console::{Console, Failure};
+use crate::door::meant::spare;
 use crate::door::output::Output;
 use crate::keys::KeyArgs;
 use crate::reading::OpenImage;
@@ -126,6 +127,7 @@ impl Get {
         if !self.force && place.is_taken() {
             return Err(outside(&place.path, "exists; --force replaces it"));
         }
+        spare(&[&self.image], &place.path).map_err(|error| outside(&place.path, error))?;
         let file = image.volume.open_file(inode).map_err(|error| failed(&error))?;
         copy_out(&file, &facts, (&place, self.force)).map_err(|problem| match problem {
             Problem::Inside(error) => failed(&error),

@@ -14,6 +14,7 @@ use serde_json::Map;
 
 use super::{cage, json};
 use crate::console::{Console, Failure};
+use crate::door::meant::spare;
 use crate::door::output::{Output, received};
 use crate::image;
 use crate::reading;
@@ -54,6 +55,7 @@ impl Image {
         if !self.force && self.out.symlink_metadata().is_ok() {
             return Err(Failure::about(self.out.display(), "exists; `--force` replaces it"));
         }
+        spare(&[&self.image], &self.out).map_err(|error| self.failed(error))?;
         let (ground, name) = reading::ground(&self.image, console)?;
         let key = self.scramble.then(key).transpose()?;
         let is_packed = self.out.extension().is_some_and(|extension| extension == "zst");

@@ -40,7 +40,7 @@ impl Layer {
     }
 }
 
-/// The same bytes, layer by layer; the first layer is what was named.
+/// Bytes layer by layer, down to the file that they lie in; the first layer is what was named.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Ground(Vec<Layer>);
 
@@ -72,13 +72,13 @@ impl Ground {
         &self.0
     }
 
-    /// Whether both mean some byte.
+    /// Tells if both mean some byte.
     pub(super) fn meets(&self, other: &Ground) -> bool {
         let meet = |a: &Layer, b: &Layer| a.node == b.node && a.start < b.end && b.start < a.end;
         self.0.iter().any(|a| other.0.iter().any(|b| meet(a, b)))
     }
 
-    /// Whether it leads through a block device.
+    /// Tells if it leads through a block device.
     pub(super) fn has(&self, block: u64) -> bool {
         self.0.iter().any(|layer| layer.node == Node::Block(block))
     }

@@ -7,6 +7,7 @@
 //! | `mounts` | the kernel's table of mounts |
 //! | `users` | what the kernel does with those bytes, and how that is said |
 //! | `claim` | the locks |
+//! | [`meant`] | whether outputs and sources are the same file |
 //! | [`output`] | new files that take the place of others |
 //!
 //! [`Alone`] is for changing an image in place, [`share`] for reading one that must not change meanwhile,
@@ -17,6 +18,7 @@
 
 mod claim;
 mod ground;
+pub mod meant;
 pub(crate) mod mounts;
 pub mod output;
 mod users;
@@ -31,14 +33,14 @@ use std::sync::Arc;
 
 use platfs::device::mmp::Purpose as For;
 use platfs::device::{self, Device, FileDevice, Protection, Window};
-use platfs_host::{Id, Place};
+use platfs_host::Place;
 
 use crate::image::{self, ImageError, ImageSpec, Part, User, open_file};
 use crate::marks;
 use crate::stores;
 use crate::text::Shown;
 use claim::Kind;
-use ground::{Ground, Node};
+use ground::Ground;
 pub use mounts::{Mount, mounted_on, of_ours};
 pub use output::build_file;
 use users::Purpose;
@@ -129,13 +131,13 @@ impl Alone {
         Ok(Arc::new(Window::new(whole, self.found.start, self.found.room)?))
     }
 
-    /// Whether it is a block device.
+    /// Tells if it is a block device.
     #[must_use]
     pub fn is_block_device(&self) -> bool {
         self.found.is_block
     }
 
-    /// Whether its end may be moved: all of a regular file is meant.
+    /// Tells if its end may be moved: all of a regular file is meant.
     #[must_use]
     pub fn is_growable(&self) -> bool {
         self.found.growable
@@ -188,7 +190,7 @@ impl Alone {
         Ok(Arc::new(Kept { _held: self.into_locks(), inner }))
     }
 
-    /// What keeps others off, without the image itself.
+    /// The locks that keep others off, without the image itself.
     #[must_use]
     pub fn into_locks(self) -> Vec<File> {
         let Alone { found, mut held } = self;
@@ -253,36 +255,6 @@ pub fn around(name: &OsStr, write: bool) -> Vec<PathBuf> {
         }
     }
     all
-}
-
-/// A file or device that a path means, whatever else leads to it, with what it stands on; or the place of one that is not
-/// there yet.
-#[derive(Debug)]
-pub struct Meant {
-    nodes: Vec<Node>,
-    free: Option<(Id, OsString)>,
-}
-
-impl Meant {
-    /// Follows a path. Terminals, pipes and the like are shared by nature: such a thing meets nothing.
-    #[must_use]
-    pub fn by(path: &Path) -> Self {
-        if ground::look(path).is_ok_and(|(_, is_stream)| is_stream) {
-            return Meant { nodes: Vec::new(), free: None };
-        }
-        let ground = Ground::of(path, 0, u64::MAX);
-        let nodes: Vec<Node> = ground.iter().flat_map(Ground::layers).map(|layer| layer.node).collect();
-        let place = Place::through(path).ok().filter(|_| nodes.is_empty());
-        let free = place.and_then(|place| Some((place.directory.facts().ok()?.id, place.name)));
-        Meant { nodes, free }
-    }
-
-    /// Tells if both mean something that is the same.
-    #[must_use]
-    pub fn meets(&self, other: &Self) -> bool {
-        self.nodes.iter().any(|node| other.nodes.contains(node))
-            || self.free.is_some() && self.free == other.free
-    }
 }
 
 fn refuse_unfinished(name: &OsStr) -> Result<(), ImageError> {
@@ -437,7 +409,7 @@ pub fn holds(name: &OsStr, file_system: u64) -> bool {
     Found::new(name, false).is_ok_and(|found| users::is_mounted_as(&found.ground, file_system))
 }
 
-/// Whether the lock that a mount holds is free.
+/// Tells if the lock that a mount holds is free.
 ///
 /// # Errors
 /// The image can't be opened.

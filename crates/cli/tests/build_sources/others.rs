@@ -559,6 +559,28 @@ fn no_output_of_a_build_is_a_source_or_another_output() {
 }
 
 #[test]
+fn no_output_of_a_reader_is_its_image() {
+    let scratch = Scratch::new("own-output");
+    let tree = scratch.join("tree");
+    write(tree.join("f"), "contents");
+    build(&tree, &scratch.join("a.tar"), &["--format", "raw"]);
+    fs::hard_link(scratch.join("a.tar"), scratch.join("b.tar")).unwrap();
+    symlink("a.tar", scratch.join("c.tar")).unwrap();
+    let before = fs::read(scratch.join("a.tar")).unwrap();
+    for words in [&["get", "a.tar", "/f"][..], &["export", "a.tar"], &["image", "--metadata", "a.tar"]] {
+        for out in ["a.tar", "b.tar", "c.tar"] {
+            let said = fail(plat(words).args([out, "--force"]).current_dir(scratch.path()));
+            assert!(said.contains("is the image itself"), "{words:?} {out}: {said}");
+        }
+    }
+    build(&tree, &scratch.join("other"), &[]);
+    let words = ["diff", "other", "a.tar", "--force", "-o", "b.tar"];
+    assert!(fail(plat(&words).current_dir(scratch.path())).contains("is the image itself"));
+    assert!(before == fs::read(scratch.join("a.tar")).unwrap());
+    succeed(plat(&["get", "a.tar", "/f", "got"]).current_dir(scratch.path()));
+}
+
+#[test]
 fn a_damaged_configuration_is_named() {
     let test = "a_damaged_configuration_is_named";
     if !tool::have_tools(test, &["sha256sum", "tar"]) {
@@ -747,7 +769,7 @@ fn a_partition_that_leaves_the_disk_hides_no_other() {
     }
 }
 
-/// The same of logical partitions, whose records lie before each of them.
+/// Logical partitions have records that lie before each of them, and may be cut off as well.
 #[test]
 fn a_disk_that_was_cut_off_keeps_its_logical_partitions() {
     let test = "a_disk_that_was_cut_off_keeps_its_logical_partitions";

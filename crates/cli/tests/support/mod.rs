@@ -1,4 +1,4 @@
-//! What the tests of the command share: running `plat`, and seeing a volume by other eyes.
+//! Helpers that the tests of the command share: running `plat`, and seeing a volume by other eyes.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod installed;

@@ -10,7 +10,7 @@ use platfs_image::Source;
 
 use super::Build;
 use crate::console::Failure;
-use crate::door::Meant;
+use crate::door::meant::Meant;
 use crate::image;
 
 /// The names that the system has for what a command reads and writes as `-`.
