@@ -1,4 +1,4 @@
-//! What else an image may be that does not begin with a superblock: a hint for the user.
+//! Kinds of images that do not begin with a superblock: a hint for the user.
 
 use ondisk::superblock::{RawSuperblock, SUPERBLOCK_LEN};
 
@@ -47,7 +47,7 @@ fn backup(device: &dyn Device) -> Option<(u64, u64)> {
     })
 }
 
-/// What a device without a superblock holds, if it is recognised.
+/// Contents of a device without a superblock in words, if they are recognised.
 #[must_use]
 pub fn lookalike(device: &dyn Device, name: &str) -> Option<String> {
     if let Some((_, _, what)) = OTHERS.iter().find(|(at, magic, _)| has_magic(device, *at, magic)) {

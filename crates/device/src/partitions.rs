@@ -24,7 +24,7 @@ pub struct Partition {
     pub start: u64,
     /// Bytes.
     pub size: u64,
-    /// What a GPT calls it, unless that is nothing.
+    /// Name in a GPT, unless that is empty.
     pub name: Option<String>,
 }
 

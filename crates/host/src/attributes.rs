@@ -42,9 +42,9 @@ const NO_LIST: [u8; 4] = [2, 0, 0, 0];
 pub enum XattrsOf<'a> {
     /// An open one.
     Open(BorrowedFd<'a>),
-    /// What a path leads to.
+    /// The file that a path leads to.
     Path(&'a OsStr),
-    /// What has this path itself, be it a link.
+    /// The entry with this path itself, be it a link.
     Entry(&'a OsStr),
 }
 

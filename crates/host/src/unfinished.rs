@@ -95,7 +95,7 @@ pub fn left_behind(above: &Directory) -> Vec<OsString> {
     left_behind_after(above, || std::thread::sleep(GRACE))
 }
 
-/// The same. What seems to be left is looked at again after a pause: it may have been made just now.
+/// Looks at what seems to be left again after a pause: it may have been made just now.
 fn left_behind_after(above: &Directory, pause: impl FnOnce()) -> Vec<OsString> {
     let names = above.entries().into_iter().flatten().flatten();
     let mut names: Vec<OsString> = names.filter(|name| is_left_behind(above, name)).collect();

@@ -1,4 +1,4 @@
-//! What users call an image: a file or a block device, or a part of one.
+//! Names that users give an image: a file or a block device, or a part of one.
 //!
 //! `disk.img` is all of it, `disk.img@part2` its second partition, `disk.img@part:root` the one that the GPT
 //! calls `root`, `disk.img@1M` or `disk.img@0x100000` what begins at that byte. A file whose name really has

@@ -193,7 +193,7 @@ impl Build {
         self.paths.last().map_or(OsStr::new(""), |image| image)
     }
 
-    /// What it is made of.
+    /// Sources of the image.
     fn sources(&self) -> &[OsString] {
         self.paths.split_last().map_or(&[], |(_, sources)| sources)
     }
@@ -275,7 +275,8 @@ impl Build {
         }
     }
 
-    /// What the library says of options that can't be is wrong usage; of sizes it does not know our option.
+    /// The library's complaint as a failure: about options that can't be it is wrong usage, and of sizes it does not know our
+    /// option.
     fn build_failure(&self, error: BuildError, lack: &str) -> Failure {
         let shown = image::shown(self.image());
         match error {
@@ -400,7 +401,7 @@ impl Build {
         Ok(Some(old))
     }
 
-    /// What is said of identifiers and time, and those of an older image; of an image that need not be reproducible the
+    /// Identifiers and time as they are said, and those of an older image; of an image that need not be reproducible the
     /// rest is drawn.
     fn identity(
         &self,

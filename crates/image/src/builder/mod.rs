@@ -162,7 +162,7 @@ impl Free {
     }
 }
 
-/// What was built.
+/// A volume that was built.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Built {
@@ -178,11 +178,11 @@ pub struct Built {
     pub free_inodes: u64,
     /// The UUID.
     pub uuid: [u8; 16],
-    /// What it holds.
+    /// Its contents.
     pub contents: Summary,
     /// Files with a time that the volume can't hold, which became the nearest that it can.
     pub clamped: u64,
-    /// What an image that was made like an older one took over from it.
+    /// Parts of an older image that an image made like it took over.
     pub update: Option<Update>,
     /// Bytes that stay free because data begin at multiples of a chunk.
     pub align_cost: u64,
@@ -312,7 +312,7 @@ impl<'s> Builder<'s> {
         self
     }
 
-    /// What kind of file the image becomes, and what goes beside it: a raw image and nothing else if it is not said.
+    /// Kind of file that the image becomes, and what goes beside it: a raw image and nothing else if it is not said.
     /// Files beside it are replaced as the image is ([`Builder::overwrite`]).
     pub fn disk(mut self, disk: Disk) -> Self {
         self.disk = disk;

@@ -272,7 +272,7 @@ impl<R: Read> Read for Counted<'_, R> {
     }
 }
 
-/// Whether an archive begins so: what is none may have no end, and is not read to find that out.
+/// Tells if an archive begins so: what is none may have no end, and is not read to find that out.
 fn may_be_archive(start: &[u8]) -> bool {
     start.first_chunk().is_some_and(|block| Header(block).checksum_holds())
 }

@@ -16,7 +16,7 @@ pub enum SourceError {
     /// A file or directory of the host failed.
     #[error("cannot {action} {}: {error}", path.display())]
     Host {
-        /// What was tried: "open", "read".
+        /// The attempt: "open", "read".
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum SourceError {
     Foreign {
         /// The source, as given.
         archive: String,
-        /// What it is.
+        /// Its kind.
         is: &'static str,
     },
     /// An archive, or an image made of layers, and this build reads none.
@@ -56,7 +56,7 @@ pub enum SourceError {
     Tar {
         /// The archive, as given.
         archive: String,
-        /// What and where.
+        /// The fault and its place.
         error: TarError,
     },
     /// An entry cannot stand in a file system's tree.
@@ -64,7 +64,7 @@ pub enum SourceError {
     Tree {
         /// The source, as given.
         archive: String,
-        /// What and where.
+        /// The fault and its place.
         error: CatalogueError,
     },
     /// Compressed data are broken.
@@ -114,7 +114,7 @@ pub enum SourceError {
     Image {
         /// The source, as given.
         image: String,
-        /// What is wrong, and the remedy where there is one.
+        /// The fault, and the remedy where there is one.
         problem: String,
     },
     /// A file of an overlayfs layer that is not whole without lower ones.
@@ -134,7 +134,7 @@ pub enum SourceError {
         file: String,
         /// The line, from 1 on.
         line: usize,
-        /// What is wrong.
+        /// The fault.
         problem: String,
     },
     /// A table that goes with a source lacks something.
@@ -172,7 +172,7 @@ pub enum SourceWarning {
     Tar {
         /// The archive, as given.
         archive: String,
-        /// What.
+        /// The oddity.
         warning: TarWarning,
     },
     /// A file of the host was left out: its kind or attributes cannot be read or kept.

@@ -79,7 +79,7 @@ impl Source {
         self.catalogue.lost()
     }
 
-    /// What was odd, and did not keep the source from being read.
+    /// Oddities that did not keep the source from being read.
     #[must_use]
     pub fn warnings(&self) -> &[SourceWarning] {
         &self.warnings
@@ -165,7 +165,7 @@ impl SourceOptions {
         }
     }
 
-    /// The same of a stream; `name` is how messages call it.
+    /// Unpacks a stream; `name` is how messages call it.
     ///
     /// # Errors
     /// As [`SourceOptions::unpacked`].
@@ -304,7 +304,7 @@ impl SourceOptions {
 
 /// One of several sources that lie over each other.
 pub enum Layer<'l> {
-    /// What is at a path; see [`SourceOptions::open`].
+    /// The source at a path; see [`SourceOptions::open`].
     Path(&'l Path),
     /// An archive from a stream, and how messages call it.
     Stream(&'l mut dyn Read, &'l str),
@@ -334,7 +334,7 @@ impl SourceOptions {
     }
 }
 
-/// What the path of a source leads to, opened once.
+/// The thing that the path of a source leads to, opened once.
 enum Found {
     Directory(Directory),
     File(Section),

@@ -15,7 +15,7 @@ const OTHERS: [&str; 5] = ["qcow", "qed", "vhdx", "vmdk", "vdi"];
 /// Endings of compressions other than ours.
 const PACKED: [&str; 7] = ["gz", "xz", "bz2", "lz4", "lzma", "lzo", "zip"];
 
-/// What kind of file the image becomes.
+/// Kind of file that the image becomes, and files beside it.
 #[derive(Args, Debug)]
 pub struct DiskArgs {
     /// Format of the image; if not given, the one that the end of its name means (.qcow2, .vhd, .simg, .zst), else raw.
@@ -37,7 +37,7 @@ impl DiskArgs {
         self.bmap.iter().cloned().chain(tree).collect()
     }
 
-    /// What is asked for, for an image of that name.
+    /// The disk that is asked for, for an image of that name.
     ///
     /// # Errors
     /// Wrong usage: a name that means a format that is not written, options that do not go together.

@@ -1,4 +1,4 @@
-//! Whether the volume has to grow before it is changed, and growing it.
+//! Growing the volume before it is changed, where it has to.
 //!
 //! A volume that is nearly full has its free space in pieces, and files would come to lie in pieces, too. So at least a
 //! twentieth stays free: where less would, the volume gets what a new image of automatic size leaves free.
@@ -40,7 +40,7 @@ const TABLES: u64 = 16;
 /// Memory that growing may take.
 const MEMORY: u64 = 1 << 30;
 
-/// What the changes need.
+/// Needs of the changes.
 pub(super) struct Room<'a, 'c> {
     pub(super) scan: &'a Scan<'c>,
     pub(super) was: &'a Volume,

@@ -50,7 +50,7 @@ pub(super) struct Lister<'a> {
     stays: bool,
 }
 
-/// Whether open files have paths, by which the attributes of everything can be asked for.
+/// Tells if open files have paths, by which the attributes of everything can be asked for.
 pub(super) fn has_paths() -> bool {
     Path::new("/proc/self/fd").exists()
 }

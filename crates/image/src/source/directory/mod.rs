@@ -41,7 +41,7 @@ const MOST_THREADS: usize = 64;
 /// Listings that may wait for the builder.
 const WAITING: usize = 64;
 
-/// What could not be done with a file of the host; its path counts from the source.
+/// A failure with a file of the host; its path counts from the source.
 struct Failed {
     action: &'static str,
     path: Vec<u8>,
@@ -79,7 +79,7 @@ pub(super) fn read(
     read_tree(reading, builder, root, false)
 }
 
-/// The same over what is already in `builder`: whiteouts act on that, and are no files.
+/// Reads a directory over what is already in `builder`: whiteouts act on that, and are no files.
 ///
 /// # Errors
 /// As [`read`].

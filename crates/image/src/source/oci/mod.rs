@@ -69,7 +69,7 @@ struct DockerImage {
     layers: Vec<String>,
 }
 
-/// What is needed of an image's configuration.
+/// Part of an image's configuration that is needed.
 #[derive(Debug, Deserialize)]
 struct Config {
     rootfs: RootFs,
@@ -116,7 +116,7 @@ pub(super) fn read(
     Err(store.problem(format!("indexes are nested more than {MAX_NESTING} deep")))
 }
 
-/// What an image's configuration says of its platform.
+/// Platform in an image's configuration.
 #[derive(Debug, Deserialize)]
 struct Machine {
     #[serde(flatten)]
@@ -194,7 +194,7 @@ fn bounded(store: &Store, layers: usize) -> Result<(), SourceError> {
     Err(store.problem(format!("the image has {layers} layers; more than {MAX_LAYERS} are not read")))
 }
 
-/// Whether the files are those that skopeo writes for `dir:`.
+/// Tells if the files are those that skopeo writes for `dir:`.
 pub(super) fn is_flat(store: &Store) -> bool {
     let mut start = [0; b"Directory Transport Version".len()];
     let version = store.open("version").ok();
@@ -223,7 +223,7 @@ pub(super) fn read_flat(
     read_layers(reading, builder, store, &layers)
 }
 
-/// Whether `manifest.json` is docker-save's, and not just a file of that name: its configuration, or one of its layers, is
+/// Tells if `manifest.json` is docker-save's, and not just a file of that name: its configuration, or one of its layers, is
 /// beside it. What is missing then is an error of the image.
 pub(super) fn is_docker_archive(store: &Store) -> bool {
     let images: Result<Vec<DockerImage>, SourceError> = store.parse("manifest.json");
