@@ -32,7 +32,7 @@ pub struct Cp {
     /// Owners, times, special bits, attributes and links between the files are kept.
     #[arg(short, long)]
     preserve: bool,
-    /// What was done, as JSON.
+    /// Report as JSON.
     #[arg(long)]
     json: bool,
 }

@@ -38,7 +38,7 @@ pub struct Import {
     /// Takes what stands before the place where an archive is damaged or cut off; the exit code is 1.
     #[arg(long)]
     keep_going: bool,
-    /// What was done, as JSON.
+    /// Report as JSON.
     #[arg(long)]
     json: bool,
 }

@@ -32,7 +32,7 @@ pub struct Rm {
     /// What does not exist is no failure.
     #[arg(short, long)]
     force: bool,
-    /// What was done, as JSON.
+    /// Report as JSON.
     #[arg(long)]
     json: bool,
 }
