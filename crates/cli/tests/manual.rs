@@ -1,6 +1,6 @@
 //! The manual: pages that man(1) and mandoc take without a word, completions that the shells load, topics, the version,
 //! what `make install-files` installs, the Debian package,
-//! and a system that has nothing but the command.
+//! a script's usage, and a system that has nothing but the command.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -183,6 +183,16 @@ fn make_installs_below_a_directory() {
     // The helper of mount(8) is the command itself; `-f` makes it do nothing.
     let helper = scratch.join("x/usr/sbin/mount.plat");
     assert_eq!(said(Command::new(helper).args(["a", "b", "-f"])), version);
+}
+
+#[test]
+fn a_comparison_with_other_tools_refuses_words_that_it_does_not_know() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/interop.sh");
+    for words in [&["image"][..], &["archives", "images"], &["1"], &["--help"]] {
+        let done = Command::new("bash").arg(&script).args(words).output().unwrap();
+        assert_eq!(done.status.code(), Some(2), "{words:?}");
+        assert!(String::from_utf8_lossy(&done.stderr).contains("usage: "), "{words:?}");
+    }
 }
 
 /// A system of which all is this one's, but what is installed, in `root`: as root, behind a namespace of its own.
