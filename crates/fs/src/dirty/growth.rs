@@ -29,8 +29,6 @@ pub(crate) struct Growth {
     /// Bytes that had been written to all files when it was last written to, and when it first grew.
     pub(super) last: u64,
     pub(super) first: u64,
-    /// Bytes of the longest write.
-    pub(crate) step: u64,
     /// Writes that made it longer in all.
     pub(super) writes: u32,
     /// It has not been open since.

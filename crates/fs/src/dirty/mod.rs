@@ -14,6 +14,7 @@
 mod ahead;
 mod buffers;
 mod failures;
+mod folios;
 mod growth;
 mod pages;
 
@@ -33,6 +34,7 @@ pub(crate) use ahead::{Ahead, clusters};
 pub(crate) use buffers::Buffers;
 pub use failures::ErrorCursor;
 pub(crate) use failures::Failures;
+pub(crate) use folios::Folios;
 pub(crate) use growth::{Growth, Reason};
 pub(crate) use pages::{Pages, Run};
 
@@ -63,6 +65,8 @@ pub(crate) struct State {
     pub(crate) leaving: Vec<FileBlocks>,
     /// How the file grows.
     pub(crate) growth: Growth,
+    /// Where a kernel is followed, how it keeps what is dirty.
+    pub(crate) folios: Folios,
     /// Write-backs that failed.
     pub(crate) failures: Failures,
     /// Its turn among the dirty files.
@@ -235,6 +239,7 @@ impl Delayed {
                     settled: 0,
                     leaving: Vec::new(),
                     growth: Growth::default(),
+                    folios: Folios::default(),
                     failures: Failures::default(),
                     turn: None,
                 }),
@@ -283,7 +288,6 @@ impl Delayed {
     pub(crate) fn note_write(&self, state: &mut State, bytes: u64, extends: bool) {
         (state.growth.ended, state.growth.commits) = (false, 0);
         let growth = &mut state.growth;
-        growth.step = growth.step.max(bytes);
         growth.last = self.written.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if extends {
             if growth.writes == 0 {

@@ -14,7 +14,7 @@ use ondisk::units::{Block, InodeNumber};
 use super::sync::make_space;
 use crate::charges::Reserved;
 use crate::context::Context;
-use crate::dirty::{DirtyFile, Reason, Run};
+use crate::dirty::{DirtyFile, Folios, Reason, Run};
 use crate::error::{Error, Flow, Result};
 use crate::file;
 use crate::map::{Near, Segment, State};
@@ -42,35 +42,9 @@ enum Was {
     Hole,
 }
 
-/// Pieces in which Linux writes back: it asks for a bounded length at once (`MAX_WRITEPAGES_EXTENT_LEN`), and where a run
-/// ends inside a folio for the rest of that folio alone (6.18, `mpage_process_folio`).
-#[derive(Clone, Copy)]
-struct Pieces {
-    /// Most blocks at once.
-    longest: u64,
-    /// Blocks of a write, which is cut into the largest folios that lie at a multiple of their own length.
-    step: u64,
-}
-
-impl Pieces {
-    /// The end of the folio in which a run ends before `block`, if it does.
-    fn rest(self, block: u64, file_end: u64) -> Option<u64> {
-        if self.step == 0 || block >= file_end {
-            return None;
-        }
-        let mut at = block / self.step * self.step;
-        let stop = (at + self.step).min(file_end);
-        while at < block {
-            let room = stop.saturating_sub(at).checked_ilog2()?;
-            let next = at + (1 << room.min(at.trailing_zeros()));
-            if block < next {
-                return Some(next);
-            }
-            at = next;
-        }
-        None
-    }
-}
+/// Most blocks that Linux asks for at once (`MAX_WRITEPAGES_EXTENT_LEN`). Where a run ends inside a folio it asks for the rest
+/// of that folio alone (6.18, `mpage_process_folio`).
+const LONGEST: u64 = 2048;
 
 /// What a write-back takes along.
 struct Flight {
@@ -83,8 +57,8 @@ struct Flight {
     end: u64,
     /// The file is one that grows.
     growing: bool,
-    /// Where a kernel is followed, how it would write back.
-    follows: Option<Pieces>,
+    /// Where a kernel is followed, the folios in which it would write back.
+    follows: Option<Folios>,
     /// There is no space to cut extents: those that were preallocated pay for it.
     sparing: bool,
 }
@@ -236,17 +210,14 @@ impl<'v> WriteBack<'v> {
             clusters,
             end: state.pages.end(),
             growing,
-            follows: self.pieces(state.growth.step),
+            follows: self.follows().then(|| std::mem::take(&mut state.folios)),
             sparing: false,
         })
     }
 
-    /// The pieces of a write-back by the kernel that placement follows.
-    fn pieces(&self, step: u64) -> Option<Pieces> {
-        let volume = self.volume;
-        let follows = volume.space.wants_file() && volume.session.delayed.is_on();
-        let step = if volume.space.writes_folios() { step } else { 0 };
-        follows.then_some(Pieces { longest: 2048, step: step >> volume.format.geometry.block_size.log2() })
+    /// Says if placement follows a kernel that writes back.
+    fn follows(&self) -> bool {
+        self.volume.space.wants_file() && self.volume.session.delayed.is_on()
     }
 
     /// Maps what has no blocks, then writes the bytes.
@@ -437,10 +408,10 @@ impl<'v> Tx<'v> {
                     (block, Was::Unwritten)
                 }
                 State::Hole => {
-                    if let Some(pieces) = flight.follows {
+                    if flight.follows.is_some() {
                         // Each is asked for by itself.
                         hole_end = 0;
-                        blocks.end = blocks.end.min(rest.take().unwrap_or(blocks.start + pieces.longest));
+                        blocks.end = blocks.end.min(rest.take().unwrap_or(blocks.start + LONGEST));
                     }
                     let asked = blocks.end;
                     if blocks.start >= hole_end {
@@ -453,8 +424,8 @@ impl<'v> Tx<'v> {
                     let hole = Segment { count: blocks.len(), ..found };
                     let (start, count) = self.contents(node).map_hole(&mut ahead, hole, &hint, false)?;
                     blocks.end = blocks.start + count;
-                    let short = flight.follows.filter(|_| blocks.end < asked);
-                    rest = short.and_then(|pieces| pieces.rest(blocks.end, flight.end.div_ceil(1 << log2)));
+                    let short = flight.follows.as_ref().filter(|_| blocks.end < asked);
+                    rest = short.and_then(|folios| folios.rest(blocks.end));
                     (start, Was::Hole)
                 }
             };
@@ -507,20 +478,4 @@ fn stretches(runs: &[Run], log2: u32) -> Vec<FileBlocks> {
         }
     }
     joined
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Writes of 16 blocks; the last one has 13, in folios of 8, 4 and 1.
-    #[test]
-    fn what_is_left_of_a_folio_ends_with_it() {
-        let pieces = Pieces { longest: 2048, step: 16 };
-        let rests = [1_726, 1_712, 0, 16, 15].map(|block| pieces.rest(block, 1_983));
-        assert_eq!(rests, [Some(1_728), None, None, None, Some(16)]);
-        let rests = [20, 24, 26, 28, 29].map(|block| pieces.rest(block, 29));
-        assert_eq!(rests, [Some(24), None, Some(28), None, None]);
-        assert_eq!(Pieces { step: 0, ..pieces }.rest(20, 29), None);
-    }
 }

@@ -13,7 +13,7 @@ use super::changing::change;
 use super::flush::WriteBack;
 use super::rules::{self, Deed};
 use super::write::WriteOptions;
-use crate::dirty::{Growth, Reason};
+use crate::dirty::{Folios, Growth, Reason};
 use crate::error::{Error, Result};
 use crate::map::{self, MapForm, Segment, State};
 use crate::ranges::{ByteRange, FileBlocks, in_parts};
@@ -78,6 +78,7 @@ impl Volume {
         self.session.delayed.change(&file, &mut state, self.now(), |pages| pages.cut(size));
         if state.pages.is_empty() {
             (state.promise, state.clusters, state.growth) = (None, 0, Growth::default());
+            state.folios = Folios::default();
             state.reserved = None;
         }
         drop(state);

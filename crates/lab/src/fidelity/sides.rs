@@ -3,7 +3,8 @@
 //! Owns: how each carries out the calls, its counters, and where its files lie. Excludes the judgement.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -50,19 +51,28 @@ pub(super) fn by_kernel(
     calls: &[Op],
 ) -> Result<(Outcome, Tunables<'static>), String> {
     fresh(place)?;
-    let delay = if delays { "delalloc" } else { "nodelalloc" };
+    let delay = if delays { "delalloc,dioread_lock" } else { "nodelalloc" };
     let mounted = Mounted::kernel(place, "ext4", &format!("{delay},noinit_itable,commit=600"))?;
     let device = mounted.device().ok_or("the loop device is not known")?;
-    let read = |path: String| std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"));
+    let read = |path: String| fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"));
     let switch = format!("/sys/fs/ext4/{device}/mb_stats");
-    std::fs::write(&switch, "1").map_err(|error| format!("{switch}: {error}"))?;
+    fs::write(&switch, "1").map_err(|error| format!("{switch}: {error}"))?;
     read(format!("/proc/fs/ext4/{device}/mb_groups"))?;
     let stats = || read(format!("/proc/fs/ext4/{device}/mb_stats")).map(|text| read_mb_stats(&text));
     let before = stats()?;
-    on_one_processor(|| perform(&mut *Directory::new(mounted.path()).client(), calls))?;
+    let _writeback = WritebackPlace::on_one_processor()?;
+    on_one_processor(|| {
+        let directory = Directory::new(mounted.path());
+        let mut client = directory.client();
+        for part in calls.split_inclusive(|call| matches!(call, Op::SyncAll)) {
+            perform(&mut *client, part)?;
+            settle(&mounted.path()).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    })?;
     let counts = since(&before, stats()?);
     let tunable = |name: &'static str| {
-        let text = std::fs::read_to_string(format!("/sys/fs/ext4/{device}/{name}")).ok()?;
+        let text = fs::read_to_string(format!("/sys/fs/ext4/{device}/{name}")).ok()?;
         Some((name, text.trim().parse().ok()?))
     };
     let streams = ("streams", possible_processors());
@@ -83,7 +93,7 @@ fn on_one_processor<T: Send>(work: impl FnOnce() -> Result<T, String> + Send) ->
     let mut work = Some(work);
     for _ in 0..100 * COLOURS {
         let attempt = || {
-            let own = std::fs::read_link("/proc/thread-self").map_err(|error| error.to_string())?;
+            let own = fs::read_link("/proc/thread-self").map_err(|error| error.to_string())?;
             let number = own.file_name().ok_or("a thread without a number")?;
             let colour =
                 number.to_string_lossy().parse::<u64>().map_err(|error| error.to_string())? % COLOURS;
@@ -99,9 +109,42 @@ fn on_one_processor<T: Send>(work: impl FnOnce() -> Result<T, String> + Send) ->
     Err("no thread gets the number that is wanted".into())
 }
 
+/// Waits for the end of the commit before. A sync ends while the kernel still gives back what was freed
+/// (`ext4_process_freed_data`); the next commit, which is one of nothing that counts, comes after that.
+fn settle(directory: &Path) -> io::Result<()> {
+    fs::set_permissions(directory, fs::metadata(directory)?.permissions())?;
+    File::open(directory)?.sync_all()
+}
+
+/// The processors on which the kernel writes back what was delayed: as it keeps a pool of small files for each, where they
+/// lie depends on the processor. All file systems of the machine share them, so the choice ends with this value.
+struct WritebackPlace {
+    before: String,
+}
+
+/// A mask of processors in hexadecimal digits.
+const WRITEBACK: &str = "/sys/bus/workqueue/devices/writeback/cpumask";
+
+impl WritebackPlace {
+    fn on_one_processor() -> Result<Self, String> {
+        let failure = |error: io::Error| format!("{WRITEBACK}: {error}");
+        let before = fs::read_to_string(WRITEBACK).map_err(failure)?;
+        fs::write(WRITEBACK, "1").map_err(failure)?;
+        Ok(WritebackPlace { before })
+    }
+}
+
+impl Drop for WritebackPlace {
+    fn drop(&mut self) {
+        if let Err(error) = fs::write(WRITEBACK, self.before.trim()) {
+            eprintln!("{WRITEBACK} could not be set to {} again: {error}", self.before.trim());
+        }
+    }
+}
+
 /// Processors that the machine could have: each has a stream in the kernel.
 pub(super) fn possible_processors() -> u32 {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let text = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     let last = text.trim().rsplit(['-', ',']).next().and_then(|last| last.parse::<u32>().ok());
     last.map_or(1, |last| last + 1)
 }

@@ -67,11 +67,13 @@ pub(super) const WORKLOADS: &[Workload] = &[
     delayed("write-later", "the same, with a sync for every 50 files", 1_500, |calls| calls.synced(Some(50))),
     plain("random", "300 blocks of 2,048, in any order", 100, Calls::random),
     shaped("age", "files come, grow and go at 85 % of the free space", 85, Shape::SMALLER, |calls| {
-        calls.age(1)
+        calls.age(1, None)
     }),
     Workload {
         delays: true,
-        ..shaped("age-delayed", "the same, delayed", 85, Shape::SMALLER, |calls| calls.age(16))
+        ..shaped("age-delayed", "the same, delayed, synced often", 85, Shape::SMALLER, |calls| {
+            calls.age(16, Some(16));
+        })
     },
     plain("direct-append", "files of 25 to 512 blocks by O_DIRECT, four blocks a call", 200, Calls::direct),
     plain("rename-over", "files that take the place of others", 1_000, Calls::rename_over),
@@ -260,9 +262,12 @@ impl Calls {
     }
 
     /// Files of 1 to 1,024 blocks come, and some grow; when the volume is as full as it is to be, one in twelve goes.
-    /// Three times as much is written as fits.
-    fn age(&mut self, step: u64) {
+    /// Three times as much is written as fits. With `part` a sync follows whenever that part of the limit was written:
+    /// Linux writes back by itself, beside the writer, once the delayed blocks are half as many as the free ones
+    /// (`ext4_nonda_switch`), and where files lie then is a matter of the moment.
+    fn age(&mut self, step: u64, part: Option<u64>) {
         let (limit, mut used, mut total, mut next) = (self.free * self.count / 100, 0, 0, 0);
+        let mut waits = 0;
         let mut live: Vec<(u64, u64)> = Vec::new();
         while total < 3 * limit {
             while used < limit {
@@ -281,6 +286,11 @@ impl Calls {
                     added += more;
                 }
                 (used, total, next) = (used + added, total + added, next + 1);
+                waits += added;
+                if part.is_some_and(|part| waits > limit / part) {
+                    self.list.push(Op::SyncAll);
+                    waits = 0;
+                }
             }
             for _ in 0..(live.len() / 12).max(1) {
                 let at = self.numbers.index(live.len());
@@ -303,15 +313,15 @@ impl Calls {
         }
     }
 
+    /// With a sync after each file: an inode that lost its name can be used again only after a commit here, in Linux at
+    /// once, and its number decides the stream of the file that takes it.
     fn rename_over(&mut self) {
-        for file in 0..self.count {
+        for _ in 0..self.count {
             let blocks = self.octaves(256);
             let target = self.numbers.below((self.count / 5).max(1));
             self.whole(format!("{HOME}/new").into(), blocks, 1);
             self.list.push(Op::Rename(format!("{HOME}/new").into(), path(target)));
-            if file % 50 == 49 {
-                self.list.push(Op::SyncAll);
-            }
+            self.list.push(Op::SyncAll);
         }
     }
 
