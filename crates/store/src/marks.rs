@@ -2,7 +2,8 @@
 //!
 //! Excludes marks of those who rely on what may be removed: see `leases`.
 
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use crate::error::{Error, Result};
@@ -68,17 +69,24 @@ fn race(store: &Arc<Store>) -> Result<()> {
 
 /// How many of those who write at the same time believe that they did.
 fn raced(write: impl Fn(&[u8]) -> Result<()> + Sync) -> Result<usize> {
-    let start = std::sync::Barrier::new(RACERS);
+    let lost = || Error::Unavailable("a thread of the trial ended".into());
+    // Closed until all are there, or one can't be.
+    let gate = RwLock::new(false);
     let one = || {
         let bytes: [u8; 16] = crate::random::bytes();
-        start.wait();
-        write(&bytes)
+        let is_open = *gate.read().unwrap_or_else(PoisonError::into_inner);
+        if is_open { write(&bytes) } else { Err(lost()) }
     };
-    let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
-        let racers: Vec<_> = (0..RACERS).map(|_| scope.spawn(one)).collect();
-        let lost = || Error::Unavailable("a thread of the trial ended".into());
-        racers.into_iter().map(|racer| racer.join().unwrap_or_else(|_| Err(lost()))).collect()
-    });
+    let outcomes = std::thread::scope(|scope| {
+        let mut closed = gate.write().unwrap_or_else(PoisonError::into_inner);
+        let begin = |_| std::thread::Builder::new().spawn_scoped(scope, one);
+        let racers = (0..RACERS).map(begin).collect::<io::Result<Vec<_>>>();
+        *closed = racers.is_ok();
+        drop(closed);
+        let racers = racers.map_err(|why| Error::host("starting a thread", &why))?;
+        let ended = racers.into_iter().map(|racer| racer.join().unwrap_or_else(|_| Err(lost())));
+        Ok(ended.collect::<Vec<Result<()>>>())
+    })?;
     let mut winners = 0;
     for outcome in outcomes {
         match outcome {
@@ -112,4 +120,53 @@ pub(crate) fn now(store: &Store) -> Result<SystemTime> {
     let found = store.objects().head(&key)?;
     store.objects().remove(&key)?;
     Ok(found.map_or_else(SystemTime::now, |found| found.modified))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+
+    use super::*;
+    use crate::together::together;
+
+    const LIMITED: &str = "PLATFS_HAS_ROOM_FOR_TWO_THREADS";
+
+    /// Works without room for the threads that it wants, if the test below says so.
+    #[test]
+    fn worker() {
+        if std::env::var_os(LIMITED).is_none() {
+            return;
+        }
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+        let size: u64 = size.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+        // A thread has two MiB for its calls.
+        let most = Some((size << 10) + (5 << 20));
+        setrlimit(Resource::As, Rlimit { current: most, maximum: most }).unwrap();
+        assert!(matches!(raced(|_| Ok(())), Err(Error::Host { .. })));
+        let sum = |one: &u64, sum: &mut u64| {
+            *sum += one;
+            Ok(())
+        };
+        let sums = together(&(0..1000).collect::<Vec<u64>>(), 16, sum).unwrap();
+        assert!(sums.len() < 16 && sums.iter().sum::<u64>() == 499_500);
+        std::process::exit(77);
+    }
+
+    /// Those that were there waited for ever for those that could not come.
+    #[test]
+    fn who_gets_fewer_threads_than_it_wants_comes_to_its_end() {
+        let mut limited = std::process::Command::new(std::env::current_exe().unwrap());
+        let mut child = limited.args(["--exact", "marks::tests::worker"]).env(LIMITED, "1").spawn().unwrap();
+        for _ in 0..300 {
+            if let Some(status) = child.try_wait().unwrap() {
+                assert_eq!(status.code(), Some(77));
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        panic!("it waits for ever");
+    }
 }

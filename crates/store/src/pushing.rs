@@ -163,7 +163,12 @@ impl Job<'_> {
         };
         match self.store.at_once(WORKERS) {
             1 => work(),
-            workers => std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work)))),
+            workers => std::thread::scope(|scope| {
+                // Without a thread the others do its work.
+                let begin = |_| drop(std::thread::Builder::new().spawn_scoped(scope, work));
+                (1..workers).for_each(begin);
+                work();
+            }),
         }
         if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error);

@@ -23,9 +23,13 @@ pub(crate) fn together<T: Sync, G: Default + Send>(
         return Ok(vec![some()?]);
     }
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..most.min(all.len())).map(|_| scope.spawn(some)).collect();
+        // Those that can't be made leave their work to the others, and this one works, too.
+        let begin = |_| std::thread::Builder::new().spawn_scoped(scope, some).ok();
+        let threads: Vec<_> = (1..most.min(all.len())).map_while(begin).collect();
+        let own = some();
         let lost = || Error::Unavailable("a thread ended before its work".into());
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(lost()))).collect()
+        let others = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(lost())));
+        std::iter::once(own).chain(others).collect()
     })
 }
 

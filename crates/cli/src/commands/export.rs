@@ -26,6 +26,7 @@ use crate::door::meant::spare;
 use crate::door::output::Output;
 use crate::image;
 use crate::keys::KeyArgs;
+use crate::memory;
 use crate::reading::OpenImage;
 use crate::sandbox::Plan;
 use crate::text::Shown;
@@ -197,7 +198,9 @@ impl Export {
         let failed = |error: io::Error| Failure::about(self.out.display(), error);
         let (mut from, end) = io::pipe().map_err(failed)?;
         let mut to = File::from(to.as_fd().try_clone_to_owned().map_err(failed)?);
-        let passing = thread::spawn(move || io::copy(&mut from, &mut to).map(drop));
+        let pass = move || io::copy(&mut from, &mut to).map(drop);
+        let passing = thread::Builder::new().spawn(pass);
+        let passing = passing.map_err(|error| Failure::about(self.out.display(), memory::lacking(&error)))?;
         let asked = live::ask(console, (Verb::Export, flags), places, Some(&end));
         // The pipe ends when the server has closed it, too.
         drop(end);

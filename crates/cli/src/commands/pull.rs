@@ -137,7 +137,11 @@ fn copied(from: &Stored, to: &Arc<dyn Device>, free: u64) -> Result<u64, (Side, 
             progress::show(Step { bytes: copied.load(Ordering::Relaxed), part, ..Step::default() });
         }
     };
-    std::thread::scope(|scope| (0..WORKERS).for_each(|_| drop(scope.spawn(work))));
+    std::thread::scope(|scope| {
+        // Without a thread the others do its work.
+        (1..WORKERS).for_each(|_| drop(std::thread::Builder::new().spawn_scoped(scope, work)));
+        work();
+    });
     match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(failure) => Err(failure),
         None => Ok(copied.into_inner()),

@@ -87,7 +87,9 @@ pub(super) fn build(builder: &Builder<'_>, old: &Arc<dyn Device>, path: &Path) -
     let device = || device_of(&output).map_err(BuildError::output("open", path));
     let copy = device()?;
     let scan = std::thread::scope(|scope| {
-        let copying = scope.spawn(|| copy::copy(&**old, &copy, bytes));
+        let copying = std::thread::Builder::new()
+            .spawn_scoped(scope, || copy::copy(&**old, &copy, bytes))
+            .map_err(BuildError::output("start a thread for", path))?;
         let scan = in_order(old).and_then(|()| Scan::of(catalogue, &was, &mut meter));
         let copied =
             copying.join().unwrap_or_else(|_| Err(std::io::Error::other("the copying thread ended")));

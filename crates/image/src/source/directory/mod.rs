@@ -117,12 +117,16 @@ fn read_tree(
     let threads = threads.map_or_else(default_threads, |count| count.get().min(MOST_THREADS));
     let (send, receive) = mpsc::sync_channel(WAITING);
     std::thread::scope(|scope| {
+        let mut begun = Err(std::io::Error::from(std::io::ErrorKind::WouldBlock));
         for _ in 0..threads {
             let send = send.clone();
-            scope.spawn(|| queue.work(&mut Lister::new(&exclude, stays), send));
+            let list = || queue.work(&mut Lister::new(&exclude, stays), send);
+            // Without some of them the others do their work.
+            begun = begun.or(std::thread::Builder::new().spawn_scoped(scope, list).map(drop));
         }
         drop(send);
-        let done = tree.take_all(&queue, &receive);
+        let begun = begun.map_err(|error| SourceError::host("start a thread for", root, error));
+        let done = begun.and_then(|()| tree.take_all(&queue, &receive));
         if let Some(count) = tree.left_out.checked_sub(WARNINGS).filter(|count| *count > 0) {
             tree.reading.warnings.push(SourceWarning::MoreLeftOut { count });
         }

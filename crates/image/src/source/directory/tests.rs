@@ -147,3 +147,48 @@ fn what_is_lost_meanwhile_is_told() {
     assert!(says(0, "gone", "vanished") && says(1, "replaced", "vanished"), "{told:?}");
     assert!(says(2, "shorter", "became shorter"), "{told:?}");
 }
+
+const LIMITED: &str = "PLATFS_HAS_ROOM_FOR_FEW_THREADS";
+
+/// Lists a directory with room for some of the threads that it wants, and for none, if the test below says so.
+#[test]
+fn worker() {
+    let Some(root) = std::env::var_os(LIMITED) else { return };
+    let options = || SourceOptions::default().threads(16.try_into().unwrap());
+    let listed = |mebibytes: u64| {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+        let size: u64 = size.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+        let limit =
+            rustix::process::Rlimit { current: Some((size << 10) + (mebibytes << 20)), maximum: None };
+        rustix::process::setrlimit(rustix::process::Resource::As, limit).unwrap();
+        catalogue(Path::new(&root), options())
+    };
+    // A thread has two MiB for its calls, which are kept for the next one.
+    assert!(matches!(listed(1), Err(SourceError::Host { action: "start a thread for", .. })));
+    assert_eq!(listed(7).unwrap().summary().names, 60);
+    std::process::exit(77);
+}
+
+/// Those that there were waited for ever.
+#[test]
+fn fewer_threads_than_are_wanted_list_all_of_a_directory() {
+    let root = tempfile::tempdir().unwrap();
+    for number in 0..30 {
+        fs::create_dir(root.path().join(format!("d{number}"))).unwrap();
+        fs::write(root.path().join(format!("d{number}/f")), "f").unwrap();
+    }
+    let mut limited = std::process::Command::new(std::env::current_exe().unwrap());
+    limited.args(["--exact", "source::directory::tests::worker"]).env(LIMITED, root.path());
+    let mut child = limited.spawn().unwrap();
+    for _ in 0..300 {
+        if let Some(status) = child.try_wait().unwrap() {
+            assert_eq!(status.code(), Some(77));
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    panic!("it waits for ever");
+}
