@@ -26,7 +26,7 @@ module=target/web/build/$target/release/platfs_web.wasm
 while IFS= read -r line; do
     case $line in
     @style@) cat $page/style.css ;;
-    @script@) cat $page/{library,words,start,files,detail,map,volume,check}.js ;;
+    @script@) cat $page/{library,words,past,start,files,detail,map,volume,check}.js ;;
     @worker@) cat $page/worker.js ;;
     @module@) gzip -9n <"$module" | base64 -w 0 && echo ;;
     *) printf '%s\n' "$line" ;;

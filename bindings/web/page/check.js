@@ -62,6 +62,7 @@ function kindOf(kind, paths) {
 // An inode by its number: the check knows no paths.
 function showInode(inode) {
   view('files');
+  visited();
   detail({ name: `inode ${inode}`, inode, type: '?', way: [{ name: '/', inode: state.about.root }] }, true);
 }
 

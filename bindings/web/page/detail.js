@@ -158,9 +158,9 @@ async function showHex(entry, about, offset, body) {
 }
 
 // The contents as parts of the image, which the browser itself reads: nothing is copied, whatever the size. Not where
-// the library changes what it reads (a journal that was replayed, inline contents), nor for maps that are not whole.
+// the library changes what it reads (a journal that was replayed, a repair, inline contents), nor for maps that are not whole.
 async function slicesOf(about) {
-  if (state.about.replayed || about.flags.includes('encrypted') || about.flags.includes('inline-data')) return null;
+  if (state.about.replayed || state.about.repaired || about.flags.includes('encrypted') || about.flags.includes('inline-data')) return null;
   const { runs, more, problem } = await ask({ ask: 'extents', inode: about.inode });
   if (more || problem) return null;
   const size = state.about.block_size, zeros = new Blob([new Uint8Array(1 << 20)]), parts = [];

@@ -36,17 +36,17 @@ function row(entry, index) {
     el('span', { class: 'c-time', role: 'gridcell' }, moment(entry.modified)),
   ];
   const is = index === list.at;
-  return el('div', { class: `row ${entry.type}`, role: 'row', id: `row-${index}`, 'aria-rowindex': index + 1, 'aria-selected': is, 'data-index': index, style: `top:${index * rowHeight()}px` }, ...cells);
+  return el('div', { class: `row ${entry.type}`, role: 'row', id: `row-${index}`, 'aria-rowindex': index + 2, 'aria-selected': is, 'data-index': index, style: `top:${index * rowHeight()}px` }, ...cells);
 }
 
 function draw() {
   const grid = byId('grid'), rows = byId('rows'), height = rowHeight();
   rows.style.height = `${list.order.length * height}px`;
-  grid.setAttribute('aria-rowcount', list.order.length);
+  grid.setAttribute('aria-rowcount', list.order.length + 1);
   const first = Math.max(0, Math.floor(grid.scrollTop / height) - 8);
   const last = Math.min(list.order.length, Math.ceil((grid.scrollTop + grid.clientHeight) / height) + 8);
   rows.replaceChildren(...list.order.slice(first, last).map((entry, at) => row(entry, first + at)));
-  if (list.order.length) grid.setAttribute('aria-activedescendant', `row-${list.at}`);
+  if (first <= list.at && list.at < last) grid.setAttribute('aria-activedescendant', `row-${list.at}`);
   else grid.removeAttribute('aria-activedescendant');
 }
 
@@ -68,7 +68,7 @@ function crumbs() {
 }
 
 // Goes into a directory: the first page of names is shown at once, the others as they come.
-const enter = tried(async (way, then) => {
+const enter = tried(async (way, then, file) => {
   const visit = ++list.visit;
   const directory = way[way.length - 1].inode;
   let page = await ask({ ask: 'list', inode: directory, from: '0' });
@@ -82,8 +82,10 @@ const enter = tried(async (way, then) => {
   byId('grid').scrollTop = 0;
   goTo(Math.max(0, then === undefined ? 0 : list.order.findIndex(entry => entry.inode === then)), false);
   counted(page.problem, page.next !== null);
+  visited(file);
   if (document.activeElement === document.body || byId('crumbs').contains(document.activeElement)) byId('grid').focus({ preventScroll: true });
   await rest(visit, directory, page);
+  return true;
 });
 
 async function rest(visit, directory, page) {
@@ -119,6 +121,8 @@ function act(entry) {
   if (!entry) return;
   if (entry.type === 'directory') return enter([...wayOf(entry), { name: entry.name, inode: entry.inode }]);
   clearTimeout(glance);
+  // Where the facts cover the list, the browser's way back leads to it.
+  if (matchMedia('(max-width: 60rem)').matches && list.found === null) visited(entry.inode);
   return detail(entry, true);
 }
 
@@ -188,7 +192,7 @@ byId('grid').addEventListener('click', event => {
   act(chosen());
 });
 byId('heads').addEventListener('click', event => {
-  const { key } = event.target.dataset;
+  const key = event.target.closest('[data-key]')?.dataset.key;
   if (!key) return;
   const held = chosen();
   list.down = list.key === key ? !list.down : key === 'size' || key === 'modified';

@@ -62,19 +62,20 @@ class Desk {
   }
 }
 
-// What is open: the file, the part of it, and both desks.
-const state = { file: null, part: null, quick: null, long: null, about: null };
+// What is open: the file and its number, the part of it with words for it, and both desks.
+const state = { file: null, image: 0, part: null, which: '', quick: null, long: null, about: null };
 
-let running = 0, slowTimer = 0, busyTimer = 0;
+let asked = null, running = 0, slowTimer = 0, busyTimer = 0;
 
 // A quick question: a bar shows that it runs, and a button ends it if it takes long.
-async function quick(what) {
+async function quick(what, desk = state.quick) {
+  asked = desk;
   if (running++ === 0) {
     busyTimer = setTimeout(() => { byId('busy').hidden = false; }, 250);
     slowTimer = setTimeout(() => { byId('slow').hidden = false; }, SLOW);
   }
   try {
-    return await state.quick.call(what);
+    return await desk.call(what);
   } finally {
     if (--running === 0) {
       clearTimeout(busyTimer);

@@ -24,6 +24,7 @@ const highlight = tried(async (entry, about) => {
   if (seen.map) chart.marked = marked;
   else chart.pending = marked;
   view('map');
+  visited();
 });
 
 function legend() {

@@ -27,13 +27,21 @@ function human(bytes) {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB'];
   let at = 0;
   while (bytes >= 1024 && at < units.length - 1) { bytes /= 1024; at++; }
-  return `${at && bytes < 10 ? bytes.toFixed(1) : Math.ceil(bytes)} ${units[at]}`;
+  // Rounded up, as everywhere.
+  const tenths = Math.ceil(bytes * 10);
+  return `${at && tenths < 100 ? (tenths / 10).toFixed(1) : Math.ceil(bytes)} ${units[at]}`;
 }
 
 function complain(text) {
   const box = byId('alert');
   box.replaceChildren(el('span', {}, shown(text)), el('button', { class: 'quiet', 'aria-label': 'Close this message', onclick: () => { box.hidden = true; } }, '\u00d7'));
   box.hidden = false;
+}
+
+// Says something beside what is said already.
+function remark(text) {
+  const box = byId('alert');
+  complain(box.hidden ? text : `${box.firstChild.textContent} ${text}`);
 }
 
 const calm = () => { byId('alert').hidden = true; };

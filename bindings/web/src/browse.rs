@@ -8,8 +8,10 @@ use serde_json::{Map, Value, json};
 
 use crate::session::{Answer, Open, inode, number, text};
 
-/// Names of one answer; the page asks for more from where it ends.
-const NAMES: usize = 2_000;
+/// Names of the first answer, which is shown at once, and of each that follows from where the one before ended. Each looks
+/// at all inodes of a large directory, so there are few.
+const FIRST: usize = 2_000;
+const NAMES: usize = 16_000;
 /// Most stretches of a file that are shown.
 const STRETCHES: usize = 20_000;
 /// Most bytes of an attribute's value that are shown.
@@ -57,27 +59,25 @@ pub(crate) fn entry(open: &Open, entry: &DirEntry) -> Value {
 pub(crate) fn list(open: &Open, question: &Value) -> Answer {
     let directory = inode(question)?;
     let first = text(question, "from")?.parse().map_err(|_| "`from` is no position")?;
-    let (mut position, mut entries, mut seen) = (first, Vec::new(), 0);
-    let failed = |entries: Vec<Value>, error: &platfs::Error| {
-        if entries.is_empty() && first == 0 {
-            return Err(error.to_string());
+    let (mut position, mut names, mut seen, mut problem, mut is_end) = (first, Vec::new(), 0, None, false);
+    while seen < if first == 0 { FIRST } else { NAMES } && !is_end {
+        match open.volume.read_dir_from(directory, position) {
+            Ok(batch) => {
+                is_end = batch.is_empty();
+                seen += batch.len();
+                position = batch.last().map_or(position, |(_, behind)| *behind);
+                let batch = batch.into_iter().map(|(entry, _)| entry);
+                names.extend(batch.filter(|one| one.name != b"." && one.name != b".."));
+            }
+            Err(error) if names.is_empty() && first == 0 => return Err(error.to_string()),
+            Err(error) => (problem, is_end) = (Some(error.to_string()), true),
         }
-        Ok(json!({ "entries": entries, "next": null, "problem": error.to_string() }))
-    };
-    while seen < NAMES {
-        let batch = match open.volume.read_dir_from(directory, position) {
-            Ok(batch) => batch,
-            Err(error) => return failed(entries, &error),
-        };
-        let Some((_, behind)) = batch.last() else {
-            return Ok(json!({ "entries": entries, "next": null, "problem": null }));
-        };
-        position = *behind;
-        seen += batch.len();
-        let names = batch.iter().map(|(entry, _)| entry);
-        entries.extend(names.filter(|one| one.name != b"." && one.name != b"..").map(|one| entry(open, one)));
     }
-    Ok(json!({ "entries": entries, "next": position.to_string(), "problem": null }))
+    // An indexed directory has its names in the order of hashes: each inode would be read from another piece of the disk.
+    names.sort_unstable_by_key(|one| one.inode);
+    let entries: Vec<Value> = names.iter().map(|one| entry(open, one)).collect();
+    let next = (!is_end).then(|| position.to_string());
+    Ok(json!({ "entries": entries, "next": next, "problem": problem }))
 }
 
 /// Everything about one inode but its blocks.

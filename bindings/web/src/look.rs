@@ -90,6 +90,26 @@ pub(crate) fn check(device: &Arc<dyn Device>, events: &mut dyn Events) -> Answer
     }))
 }
 
+/// Decides for every repair, and tells how far the check is.
+struct Mender<'e>(&'e mut dyn Events);
+
+impl Sink for Mender<'_> {
+    fn issue(&mut self, _: Issue) -> Decision {
+        Decision::Repair
+    }
+
+    fn progress(&mut self, Progress { pass, done, of }: Progress) {
+        self.0.event(&json!({ "pass": pass, "done": done, "of": of }).to_string());
+    }
+}
+
+/// A volume as the repair of all that a check finds leaves it, in memory.
+pub(crate) fn repaired(device: &Arc<dyn Device>, events: &mut dyn Events) -> Result<Arc<dyn Device>, String> {
+    let options = Options { memory: MEMORY, ..Options::default() };
+    let outcome = examine(Arc::clone(device), &options, &mut Mender(events));
+    Ok(outcome.map_err(|error| format!("it can't be repaired: {error}"))?.repaired)
+}
+
 /// Names below a directory that hold a text, upper and lower case alike. Each is reported with its directories.
 pub(crate) fn search(open: &Open, question: &Value, events: &mut dyn Events) -> Answer {
     let wanted = text(question, "text")?.to_lowercase();

@@ -10,7 +10,7 @@ use platfs::device::Device;
 /// Bytes of a piece.
 const PIECE: u64 = 64 << 10;
 /// Most pieces that are kept.
-const KEPT: usize = 256;
+const KEPT: usize = 512;
 
 /// Where bytes come from.
 pub trait Source: Send + Sync {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use platfs::device::partitions::{TableError, partitions};
-use platfs::device::{Device, Window, lookalike};
+use platfs::device::{Device, Window, backup_superblock, lookalike};
 use platfs::journal::Recovery;
 use platfs::{InodeNumber, OpenOptions, Volume};
 use platfs_forensics::words::human;
@@ -72,7 +72,7 @@ impl Session {
     fn answer(&mut self, question: &Value, events: &mut dyn Events) -> Answer {
         match text(question, "ask")? {
             "disk" => return Ok(self.look_at_disk()),
-            "open" => return self.open(question),
+            "open" => return self.open(question, events),
             "check" => return look::check(&self.part(question)?, events),
             _ => {}
         }
@@ -108,19 +108,24 @@ impl Session {
             about["volume"] = true.into();
             return about;
         };
+        let may_be_volume = |device: &dyn Device| {
+            platfs::read_superblock(device).is_ok() || backup_superblock(device).is_some()
+        };
         match partitions(&*self.disk) {
             Ok(parts) if !parts.is_empty() => {
                 let parts = parts.iter().map(|part| {
                     // Of a disk that was cut off, what is there.
                     let size = part.size_on(&*self.disk).unwrap_or(part.size);
                     let window = Window::new(Arc::clone(&self.disk), part.start, size).ok();
-                    let volume = window.is_some_and(|window| platfs::read_superblock(&window).is_ok());
+                    let volume = window.is_some_and(|window| may_be_volume(&window));
                     json!({ "number": part.number, "start": part.start, "size": size,
                             "shown": human(size), "name": part.name, "volume": volume })
                 });
                 about["parts"] = parts.collect();
             }
             Err(TableError::Broken(why)) => about["problem"] = format!("partition table: {why}").into(),
+            // Its opening fails, and offers the ways that are left.
+            _ if may_be_volume(&*self.disk) => about["volume"] = true.into(),
             _ => {
                 let hint = lookalike(&*self.disk, "the image");
                 let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
@@ -140,33 +145,58 @@ impl Session {
         Ok(Arc::new(window))
     }
 
-    /// Opens a volume as it will be after replay of its journal, in memory; without what its journal holds, if that can't
-    /// be read.
-    fn open(&mut self, question: &Value) -> Answer {
+    /// Opens a volume as it will be after replay of its journal, in memory, or as far as it can be read; with `repaired`
+    /// as a repair leaves it, in memory, too.
+    fn open(&mut self, question: &Value, events: &mut dyn Events) -> Answer {
         self.open = None;
-        let device = self.part(question)?;
-        let options = OpenOptions::new().cache(CACHE);
-        let (volume, warning) = match Volume::open(Arc::clone(&device), &options) {
-            Ok(volume) => {
-                let warning = volume.recovery().and_then(Recovery::missing);
-                (volume, warning)
-            }
-            Err(error) => match Volume::open(Arc::clone(&device), &options.noload(true)) {
-                Ok(volume) if volume.needs_recovery() => (volume, Some(error.to_string())),
-                _ => return Err(unreadable(&*device, &error)),
-            },
-        };
+        let mut device = self.part(question)?;
+        let is_repaired = question["repaired"] == true;
+        if is_repaired {
+            device = look::repaired(&device, events)?;
+        }
+        let (volume, warning) = opened(&device).map_err(|error| unreadable(&*device, &error))?;
         let raw = volume.superblock();
         let answer = json!({
             "label": String::from_utf8_lossy(raw.label()),
             "root": InodeNumber::ROOT.get(),
             "block_size": volume.format().geometry.block_size.bytes(),
             "replayed": volume.recovery().map(ToString::to_string),
-            "warning": warning.map(|warning| format!("{warning}; what follows is without what that says")),
+            "repaired": is_repaired,
+            "warning": warning,
         });
         self.open = Some(Open { volume });
         Ok(answer)
     }
+}
+
+/// A volume, and what is missing of it. One with a damaged journal or descriptors is opened without what these say, as by
+/// the commands that read.
+fn opened(device: &Arc<dyn Device>) -> platfs::Result<(Volume, Option<String>)> {
+    let so = |noload, lenient| {
+        let options = OpenOptions::new().cache(CACHE).noload(noload).lenient(lenient);
+        Volume::open(Arc::clone(device), &options)
+    };
+    let whole = so(false, false).and_then(|volume| volume.verify_descriptors().map(|()| volume));
+    let why = match whole {
+        Ok(volume) => {
+            let missing = volume.recovery().and_then(Recovery::missing);
+            let missing = missing.map(|missing| format!("{missing}; what follows is without what that says"));
+            return Ok((volume, missing));
+        }
+        Err(error) => error,
+    };
+    let ways = [
+        (true, false, "what follows is without what its journal holds"),
+        (false, true, "what follows is what is there of it"),
+        (true, true, "what follows is what is there of it, without what its journal holds"),
+    ];
+    for (noload, lenient, told) in ways {
+        let Ok(volume) = so(noload, lenient) else { continue };
+        if lenient || volume.needs_recovery() && volume.verify_descriptors().is_ok() {
+            return Ok((volume, Some(format!("{why}; {told}"))));
+        }
+    }
+    Err(why)
 }
 
 /// Why a volume can't be opened, and what lies there instead.

@@ -4,16 +4,18 @@
 
 mod explorer;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use explorer::Explorer;
-use platfs::device::{FileDevice, MemoryDevice};
-use platfs_web::{Events, Session};
+use platfs::device::{Device, FileDevice, MemoryDevice};
+use platfs_web::{Events, Pieces, Session, Source};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use testkit::images;
@@ -164,6 +166,112 @@ fn findings_are_explained_and_have_paths() {
     let issue = heard.0.iter().find_map(|event| event.get("issue")).unwrap();
     assert_eq!(check["paths"][issue["inode"].to_string()], "/docs/readme.txt");
     assert!(heard.0.iter().any(|event| event["pass"].is_string()), "progress is reported");
+}
+
+/// A disk that counts how often it is read.
+struct Counted(FileDevice, Arc<AtomicU64>);
+
+impl Source for Counted {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.read_at(offset, buffer)
+    }
+}
+
+#[test]
+fn a_large_directory_in_the_order_of_hashes_reads_inodes_in_their_own_order() {
+    const NAMES: usize = 10_000;
+    const INODE: u64 = 4_096;
+    let scratch = Scratch::new("web-hashed");
+    if !tool::have_tools("web", &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let (tree, image) = (scratch.join("tree"), scratch.join("disk.img"));
+    fs::create_dir(&tree).unwrap();
+    (0..NAMES).for_each(|name| drop(File::create(tree.join(format!("name-{name}"))).unwrap()));
+    tool::run(
+        tool::command("mke2fs")
+            .args([
+                "-q",
+                "-t",
+                "ext4",
+                "-O",
+                "^has_journal",
+                "-b",
+                "4096",
+                "-I",
+                &INODE.to_string(),
+                "-N",
+                "12000",
+                "-d",
+            ])
+            .args([&tree, &image])
+            .arg("128M"),
+    );
+    // The names of a directory that is indexed stand in the order of their hashes. The exit code says that it was changed.
+    tool::command("e2fsck").arg("-fyD").arg(&image).output().unwrap();
+    let reads = Arc::new(AtomicU64::new(0));
+    let source = Counted(FileDevice::new(File::open(&image).unwrap()).unwrap(), Arc::clone(&reads));
+    let size = source.size();
+    let mut session = Session::new(Arc::new(Pieces::new(source)));
+    let quiet = &mut Heard::default();
+    let root = ask(&mut session, &json!({ "ask": "open", "start": 0, "size": size }), quiet)["root"].clone();
+    let (mut names, mut answers, mut from) = (BTreeSet::new(), 0, Value::from("0"));
+    while from.is_string() {
+        let list = ask(&mut session, &json!({ "ask": "list", "inode": root, "from": from }), quiet);
+        assert!(list["problem"].is_null(), "{list}");
+        names.extend(list["entries"].as_array().unwrap().iter().map(|one| one["name"].to_string()));
+        (answers, from) = (answers + 1, list["next"].clone());
+    }
+    assert_eq!(names.len(), NAMES + 1, "with lost+found");
+    // Each answer reads each piece of the tables once, whatever is kept in memory.
+    let pieces = NAMES as u64 * INODE / (64 << 10);
+    let reads = reads.load(Ordering::Relaxed);
+    assert!(answers < 4 && reads < answers * pieces + 100, "{reads} reads in {answers} answers");
+}
+
+#[test]
+fn damaged_volumes_are_shown_as_far_as_they_can_be_and_as_a_repair_leaves_them() {
+    let scratch = Scratch::new("web-damaged");
+    let Some(image) = populated(&scratch, "64M", (1 << 20, 0)) else { return };
+    let whole = fs::read(&image).unwrap();
+    let root = |session: &mut Session, answer: &Value| {
+        let list = json!({ "ask": "list", "inode": answer["root"], "from": "0" });
+        let list = ask(session, &list, &mut Heard::default());
+        list["entries"].as_array().map_or(0, Vec::len)
+    };
+    // Blocks of 1,024 bytes: descriptors begin at the third.
+    let damages: [(&str, std::ops::Range<usize>, bool); 3] = [
+        // The checksum of the second group's descriptor: all is there.
+        ("checksum", 2048 + 64 + 0x1E..2048 + 64 + 0x20, true),
+        // Where the first group's tables lie.
+        ("descriptor", 2048..2048 + 64, false),
+        ("superblock", 1024..2048, false),
+    ];
+    for (what, range, is_readable) in damages {
+        let mut bytes = whole.clone();
+        bytes[range.clone()].copy_from_slice(&noise(range.len() + 1)[1..]);
+        fs::write(&image, bytes).unwrap();
+        // The disk is offered as one that may hold a volume.
+        let (mut session, answer) = opened(&image);
+        if is_readable {
+            let warning = answer["warning"].as_str().unwrap();
+            assert!(warning.ends_with("; what follows is what is there of it"), "{what}: {warning}");
+            assert_eq!(root(&mut session, &answer), 5, "{what}");
+        }
+        let repaired = json!({ "ask": "open", "start": 0, "size": whole.len(), "repaired": true });
+        let answer = ask(&mut session, &repaired, &mut Heard::default());
+        assert_eq!(
+            (&answer["repaired"], &answer["warning"]),
+            (&true.into(), &Value::Null),
+            "{what}: {answer}"
+        );
+        assert_eq!(root(&mut session, &answer), 5, "{what}: {answer}");
+    }
 }
 
 const PNG: &[u8] = &[
@@ -358,9 +466,106 @@ fn disks_with_partitions_and_what_is_no_volume() {
     explorer.click("#parts-list button:enabled");
     explorer.wait("document.querySelectorAll('#rows .row').length === 5");
     fs::write(scratch.join("other"), noise(100_000)).unwrap();
-    explorer.click("#another");
+    // What is no volume leaves open what is open.
     explorer.pick(&scratch.join("other"));
     explorer.wait("document.querySelector('#alert').textContent.includes('no ext2, ext3 or ext4 volume')");
+    assert_eq!(explorer.names().len(), 5);
+    explorer.choose("docs");
+    explorer.wait("document.querySelector('#rows').textContent.includes('readme.txt')");
+    several_files_are_dropped(&explorer, &image);
+    assert_eq!(explorer.complaints(), Vec::<String>::new());
+}
+
+/// The first is shown, and what was not looked at is named.
+fn several_files_are_dropped(explorer: &Explorer, image: &Path) {
+    let input = "const input = document.createElement('input'); input.type = 'file'; input.multiple = true; input.id = 'several'; document.body.append(input);";
+    explorer.run(input);
+    let other = image.with_file_name("other");
+    explorer.pick_as("#several", &[image, &other]);
+    explorer.run("const held = new DataTransfer(); for (const file of document.querySelector('#several').files) held.items.add(file); dispatchEvent(new DragEvent('drop', { dataTransfer: held, cancelable: true }))");
+    explorer.wait("document.querySelector('#alert').textContent.includes('Not looked at: other.')");
+    explorer.wait("document.querySelector('#about').textContent.startsWith('disk.img')");
+    assert_eq!(explorer.names().len(), 5);
+}
+
+#[test]
+#[ignore = "needs the page and a browser: make web-test"]
+fn back_and_forward_go_through_directories_and_views() {
+    let Some(page) = page("web back") else { return };
+    let scratch = Scratch::new("web-back");
+    let Some(image) = populated(&scratch, "64M", (1 << 20, 0)) else { return };
+    let Some(explorer) = Explorer::start("web back", &page, &scratch) else { return };
+    let crumbs =
+        |text: &str| explorer.wait(&format!("document.querySelector('#crumbs').textContent === {text:?}"));
+    explorer.open(&image);
+    explorer.choose("data");
+    crumbs("/data");
+    explorer.choose("set-03");
+    crumbs("/data/set-03");
+    explorer.click("#tab-volume");
+    let files_are =
+        |shown: bool| explorer.wait(&format!("document.querySelector('#files').hidden !== {shown}"));
+    files_are(false);
+    let entries = explorer.run("return history.length");
+    let go = |by: i32| explorer.run(&format!("history.go({by})"));
+    go(-1);
+    files_are(true);
+    crumbs("/data/set-03");
+    go(-1);
+    crumbs("/data");
+    go(-1);
+    crumbs("/");
+    // Before the image; and back to where it was open.
+    go(-1);
+    explorer.wait("!document.querySelector('#start').hidden && document.querySelector('#tabs').hidden");
+    go(2);
+    crumbs("/data");
+    explorer.wait("document.querySelectorAll('#rows .row').length >= 20");
+    assert_eq!(explorer.run("return history.length"), entries, "coming back leaves no entries");
+    // On a narrow page a file covers the list.
+    explorer.look("light", 400, 800);
+    explorer.choose("link");
+    explorer.wait("!document.querySelector('#detail').hidden");
+    go(-1);
+    explorer.wait("document.querySelector('#detail').hidden");
+    crumbs("/data");
+    assert_eq!(explorer.complaints(), Vec::<String>::new());
+}
+
+#[test]
+#[ignore = "needs the page and a browser: make web-test"]
+fn a_damaged_volume_has_a_way_on_and_assistive_tools_find_their_way() {
+    let Some(page) = page("web damaged") else { return };
+    let scratch = Scratch::new("web-way-on");
+    let Some(image) = populated(&scratch, "64M", (1 << 20, 0)) else { return };
+    let Some(explorer) = Explorer::start("web damaged", &page, &scratch) else { return };
+    let mut bytes = fs::read(&image).unwrap();
+    bytes[1024..2048].copy_from_slice(&noise(1024));
+    bytes[2048..2112].copy_from_slice(&noise(64));
+    fs::write(&image, bytes).unwrap();
+    explorer.pick(&image);
+    explorer
+        .wait("document.querySelector('#alert').textContent.includes('shown as a repair would leave it')");
+    explorer.click("#as-repaired");
+    explorer.wait("document.querySelectorAll('#rows .row').length === 5");
+    assert!(explorer.text("#about").contains("as a repair would leave it"), "{}", explorer.text("#about"));
+    explorer.choose("docs");
+    explorer.choose("readme.txt");
+    explorer.wait("document.querySelector('pre.text')?.textContent.startsWith('Read me.')");
+
+    // Rows belong to a grid, heads say how it is sorted, what is chosen is there, and pictures have names.
+    for wrong in [
+        "[...document.querySelectorAll('[role=row]')].filter(row => !row.closest('[role=grid]') && !document.querySelector(`[role=grid][aria-owns~=${row.id || 'none'}]`))",
+        "[...document.querySelectorAll('[role=grid] > *')].filter(one => !['row', 'rowgroup'].includes(one.role))",
+        "[...document.querySelectorAll('[aria-sort]')].filter(one => one.role !== 'columnheader')",
+        "[...document.querySelectorAll('[role=img], [role=grid], [role=progressbar]')].filter(one => !one.ariaLabel)",
+        "[...document.querySelectorAll('[aria-activedescendant]')].filter(one => !document.getElementById(one.getAttribute('aria-activedescendant')))",
+    ] {
+        assert_eq!(explorer.run(&format!("return {wrong}.length")), 0, "{wrong}");
+    }
+    assert_eq!(explorer.run("return document.querySelectorAll('[role=columnheader][aria-sort]').length"), 5);
+    explorer.click("#heads [data-key=size] button");
+    explorer.wait("document.querySelector('[data-key=size]').ariaSort === 'descending'");
     assert_eq!(explorer.complaints(), Vec::<String>::new());
 }
 

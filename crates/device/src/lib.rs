@@ -44,7 +44,7 @@ pub use error::{Error, Result};
 
 pub use file::FileDevice;
 pub use keeping::{Keeping, Taking};
-pub use lookalike::lookalike;
+pub use lookalike::{backup_superblock, lookalike};
 pub use memory::MemoryDevice;
 pub use overlay::Overlay;
 pub use record::{Event, Recorder};

@@ -35,8 +35,10 @@ fn has_magic(device: &dyn Device, at: u64, magic: &[u8]) -> bool {
     device.read_at(at, &mut found).is_ok() && found == magic
 }
 
-/// The first backup superblock for one of the block sizes, as (block, block size).
-fn backup(device: &dyn Device) -> Option<(u64, u64)> {
+/// The first backup of a superblock for one of the block sizes, as (block, block size): where it stands, a volume may be
+/// saved though it does not begin with a superblock.
+#[must_use]
+pub fn backup_superblock(device: &dyn Device) -> Option<(u64, u64)> {
     let mut bytes = [0; SUPERBLOCK_LEN];
     (10..=16).map(|log2| 1_u64 << log2).find_map(|block_size| {
         let block = 8 * block_size + u64::from(block_size == 1024);
@@ -53,7 +55,7 @@ pub fn lookalike(device: &dyn Device, name: &str) -> Option<String> {
     if let Some((_, _, what)) = OTHERS.iter().find(|(at, magic, _)| has_magic(device, *at, magic)) {
         return Some(format!("it looks like {what}"));
     }
-    if let Some((block, size)) = backup(device) {
+    if let Some((block, size)) = backup_superblock(device) {
         return Some(format!(
             "a backup superblock is at block {block}: `plat check -b {block} -B {size}` repairs with it"
         ));

@@ -70,10 +70,15 @@ impl Explorer {
 
     /// Chooses a file as the dialog of the browser does.
     pub fn pick(&self, image: &Path) {
+        self.pick_as("#file", &[image]);
+    }
+
+    /// Gives files to an input.
+    pub fn pick_as(&self, selector: &str, files: &[&Path]) {
         let document = self.browser.devtools("DOM.getDocument", &json!({}));
-        let question = json!({ "nodeId": document["root"]["nodeId"], "selector": "#file" });
+        let question = json!({ "nodeId": document["root"]["nodeId"], "selector": selector });
         let node = self.browser.devtools("DOM.querySelector", &question);
-        let files = json!({ "files": [image], "nodeId": node["nodeId"] });
+        let files = json!({ "files": files, "nodeId": node["nodeId"] });
         self.browser.devtools("DOM.setFileInputFiles", &files);
     }
 
