@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod colours;
 pub mod page;
 pub mod svg;
 

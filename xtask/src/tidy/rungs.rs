@@ -147,6 +147,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         path: "crates/chart",
         rungs: "
             page svg
+            colours
         ",
         knots: &[],
         long_lists: 0,

@@ -1,5 +1,6 @@
 //! The map of a volume: cells by how much of each is in use, row by row, and below them where files lie.
 
+use crate::colours::{INK, PAPER, Pair, RAISED, fill, level as shade, series, style};
 use crate::escape;
 use std::fmt::Write;
 
@@ -15,11 +16,12 @@ const STRIP: u32 = 16;
 const NAMES: u32 = 280;
 const LONGEST: usize = 42;
 
-/// Colours from nothing in use over every eighth to all of it.
-const LEVELS: [&str; 10] = [
-    "#f1efe2", "#d2e0d5", "#b4d2c9", "#8dbdb5", "#6fb0a9", "#4b8f93", "#3e7986", "#305f78", "#1e4369",
-    "#0e2a5a",
-];
+/// What is drawn with a colour: nothing in use over every eighth to all of it, and what lies around.
+fn classes() -> Vec<(String, Pair)> {
+    let levels = (0..10).map(|at| (format!("l{at}"), shade(at)));
+    let around = [("paper", PAPER), ("ink", INK), ("track", RAISED), ("s0", series(0))];
+    levels.chain(around.map(|(class, colour)| (class.to_owned(), colour))).collect()
+}
 
 /// Where a file lies: its name, and first place and length of each run.
 #[derive(Clone, Debug)]
@@ -74,17 +76,20 @@ impl Map<'_> {
     /// The drawing.
     #[must_use]
     pub fn svg(&self) -> String {
+        let title = escape(self.title);
         let rows = count(self.levels.len()).div_ceil(COLUMNS);
         let key = MARGIN + 30 + rows * SIDE;
         let notes = key + LINE;
         let strips = notes + count(self.notes.len()) * LINE + 16;
         let height = strips + count(self.strips.len()) * STRIP + MARGIN;
         let mut out = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-             <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n\
-             <text x=\"{MARGIN}\" y=\"30\" font-size=\"15\">{}</text>\n",
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {height}\" role=\"img\" font-family=\"sans-serif\" font-size=\"12\">\n\
+             <title>{title}</title>\n{}\n<rect width=\"100%\" height=\"100%\" {}/>\n<g {}>\n\
+             <text x=\"{MARGIN}\" y=\"30\" font-size=\"15\">{title}</text>\n",
             COLUMNS * SIDE + 2 * MARGIN,
-            escape(self.title)
+            style(&classes()),
+            fill("paper", PAPER),
+            fill("ink", INK),
         );
         for (at, level) in (0..).zip(self.levels) {
             cell(&mut out, at, *level);
@@ -97,7 +102,7 @@ impl Map<'_> {
         for (at, one) in (0..).zip(self.strips) {
             strip(&mut out, strips + at * STRIP, one, self.total);
         }
-        out.push_str("</svg>\n");
+        out.push_str("</g>\n</svg>\n");
         out
     }
 }
@@ -108,8 +113,12 @@ fn count(len: usize) -> u32 {
 
 fn cell(out: &mut String, at: u32, level: u8) {
     let (x, y) = (MARGIN + at % COLUMNS * SIDE, MARGIN + 20 + at / COLUMNS * SIDE);
-    let (side, colour) = (SIDE - 1, LEVELS.get(tenth(level)).copied().unwrap_or("#000000"));
-    let _ = writeln!(out, "<rect x=\"{x}\" y=\"{y}\" width=\"{side}\" height=\"{side}\" fill=\"{colour}\"/>");
+    square(out, (x, y), tenth(level));
+}
+
+fn square(out: &mut String, (x, y): (u32, u32), tenth: usize) {
+    let (side, fill) = (SIDE - 1, fill(&format!("l{tenth}"), shade(tenth)));
+    let _ = writeln!(out, "<rect x=\"{x}\" y=\"{y}\" width=\"{side}\" height=\"{side}\" {fill}/>");
 }
 
 /// What the colours of cells mean: from nothing in use to all of it.
@@ -123,11 +132,9 @@ fn legend(out: &mut String, y: u32) {
         (9, "full"),
     ];
     for (at, (colour, word)) in (0..).zip(words) {
-        let (x, side) = (MARGIN + at * (KEY + SIDE), SIDE - 1);
+        let x = MARGIN + at * (KEY + SIDE);
         let (text, base) = (x + SIDE + 4, y + 11);
-        let colour = LEVELS.get(colour).copied().unwrap_or("#000000");
-        let _ =
-            writeln!(out, "<rect x=\"{x}\" y=\"{y}\" width=\"{side}\" height=\"{side}\" fill=\"{colour}\"/>");
+        square(out, (x, y), colour);
         let _ = writeln!(out, "<text x=\"{text}\" y=\"{base}\">{word}</text>");
     }
 }
@@ -137,15 +144,15 @@ fn strip(out: &mut String, y: u32, strip: &Strip, total: u64) {
     let (end, base) = (left - 8, y + 11);
     let name = escape(&tail(&strip.name));
     let _ = writeln!(out, "<text x=\"{end}\" y=\"{base}\" text-anchor=\"end\">{name}</text>");
-    let _ =
-        writeln!(out, "<rect x=\"{left}\" y=\"{y}\" width=\"{room}\" height=\"{tall}\" fill=\"#f1f1ec\"/>");
+    let track = fill("track", RAISED);
+    let _ = writeln!(out, "<rect x=\"{left}\" y=\"{y}\" width=\"{room}\" height=\"{tall}\" {track}/>");
     let mut path = String::new();
     for &(start, length) in &strip.runs {
         let x = f64::from(left) + share(start, total) * f64::from(room);
         let width = (share(length, total) * f64::from(room)).max(1.0);
         let _ = write!(path, "M{x:.1} {y}h{width:.1}v{tall}h-{width:.1}z");
     }
-    let _ = writeln!(out, "<path d=\"{path}\" fill=\"#0072b2\"/>");
+    let _ = writeln!(out, "<path d=\"{path}\" {}/>", fill("s0", series(0)));
 }
 
 #[cfg(test)]
@@ -164,6 +171,7 @@ mod tests {
         assert!(svg.contains(">free<") && svg.contains(">full<"), "{svg}");
         assert_eq!(svg.matches('M').count(), 2, "{svg}");
         assert_eq!(svg.matches("</svg>").count(), 1);
+        assert!(svg.contains("<title>a&lt;b</title>") && svg.contains("@media (prefers-color-scheme: dark)"));
         assert!(svg.contains("a&lt;b") && svg.contains("1 &lt; 2") && !svg.contains("NaN"));
         let empty = Map { title: "", notes: &[], levels: &[], strips: &strips, total: 0 }.svg();
         assert!(!empty.contains("NaN") && !empty.contains("inf"));
