@@ -1,6 +1,7 @@
 //! The manual as a book: `docs/SUMMARY.md` names each page once.
 //!
-//! Owns: the rule that pages and table agree, and that what pages link to is there. Excludes: what pages say.
+//! Owns: the rule that pages and table agree, and that what pages link to is there and part of the book. Excludes: what pages
+//! say.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,10 +26,31 @@ pub(super) fn check(root: &Path, found: &mut Vec<String>) {
     for page in &pages {
         let text = fs::read_to_string(docs.join(page)).unwrap_or_default();
         let folder = docs.join(page).parent().map(Path::to_path_buf).unwrap_or_default();
-        for link in links(&text).filter(|link| !folder.join(link).exists()) {
-            found.push(format!("docs/{page}: leads to {link}, which is not there"));
+        for link in links(&text) {
+            if !folder.join(link).exists() {
+                found.push(format!("docs/{page}: leads to {link}, which is not there"));
+            } else if leaves(page, link) {
+                found.push(format!(
+                    "docs/{page}: leads to {link}, which is no part of the book; name the file as code"
+                ));
+            }
         }
     }
+    // The book shows it a second time, as the page that comes first, and links would lead elsewhere from there.
+    let first = named.first().filter(|page| page.contains('/'));
+    found.extend(
+        first.map(|page| format!("docs/{SUMMARY}: the first page, {page}, does not stand in docs itself")),
+    );
+}
+
+/// Whether a link of a page leads out of `docs`, which is all that the book has.
+fn leaves(page: &str, link: &str) -> bool {
+    let above = page.matches('/').count();
+    let steps = link.split('/').scan(above, |depth, part| {
+        *depth = if part == ".." { depth.checked_sub(1)? } else { *depth + usize::from(part != ".") };
+        Some(())
+    });
+    steps.count() < link.split('/').count()
 }
 
 fn pages(docs: &Path) -> Vec<String> {
@@ -59,7 +81,14 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use super::links;
+    use super::{leaves, links};
+
+    #[test]
+    fn links_out_of_the_book_are_known() {
+        assert!(leaves("bindings.md", "../crates/x.rs") && leaves("guides/a.md", "../../README.md"));
+        assert!(leaves("guides/a.md", "../b/../../c.md"));
+        assert!(!leaves("guides/a.md", "../check.md") && !leaves("spec.md", "guides/../api/x.txt"));
+    }
 
     #[test]
     fn links_are_found_outside_of_code() {
