@@ -2,7 +2,11 @@
 # Counts the system calls that the processes of plat make once they are in their cage, over suites of the command, and writes
 # them where the unit test of crates/cli/src/sandbox/calls.rs compares them with what is allowed. Needs strace and root.
 #
-#     scripts/count-calls.sh [SUITE...]     adds what these suites show to crates/cli/src/sandbox/counted.txt
+#     scripts/count-calls.sh [SUITE[:FILTER]...]
+#
+# adds what these suites show, or those of their tests whose names have FILTER in them, to crates/cli/src/sandbox/counted.txt.
+# Each test runs alone and for COUNT_SECONDS (60) at most: one that waits for a process which its tracer still holds never
+# ends. Such a test is named; the calls that were seen until then count.
 #
 # Each run of the command is traced from its beginning. What counts is what comes after its filter. Lines that no run shows any
 # more are taken out by hand: remove the file first to count from nothing.
@@ -14,17 +18,27 @@ suites=("$@")
     store disks changing mkfs resize tune defrag undelete roundtrip)
 command -v strace >/dev/null || { echo "count-calls: needs strace" >&2; exit 1; }
 
-mapfile -t names < <(printf -- '--test\n%s\n' "${suites[@]}")
-# Of cargo's messages, the programs that it names for a kind of target.
-programs() { grep "\"kind\":\[\"$1\"\]" | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'; }
-binaries=$(cargo test -q -p platfs-cli --no-run --message-format=json "${names[@]}" | programs test)
-plat=$(cargo build -q -p platfs-cli --message-format=json | programs bin)
+mapfile -t names < <(printf -- '--test\n%s\n' "${suites[@]%%:*}")
+# The programs that cargo names, of a kind of target and with this name.
+programs() { sed -n "/\"kind\":\[\"$1\"\]/s/.*\"name\":\"$2\".*\"executable\":\"\([^\"]*\)\".*/\1/p" <<<"$messages"; }
+# One build for both: the command of another one may have other features.
+messages=$(cargo test -q -p platfs-cli --no-run --message-format=json "${names[@]}")
+plat=$(programs bin plat)
 
 traces=$(mktemp -d)
-chmod 1777 "$traces"
+mkdir "$traces/scratch"
+chmod 1777 "$traces" "$traces/scratch"
+# Ends the processes that are left of a test: those that run the command which is counted, wherever they are.
+end_left() {
+    for process in /proc/[0-9]*; do
+        [ "$(readlink "$process/exe")" != "$plat.counted" ] || kill -"$1" "${process##*/}" || true
+    done 2>/dev/null
+}
 restore() {
+    end_left KILL
     [ ! -e "$plat.counted" ] || mv "$plat.counted" "$plat"
-    rm -rf "$traces"
+    sed -n "s|^[^ ]* \($traces/[^ ]*\) fuse.*|\1|p" /proc/mounts | xargs -r -n 1 umount -l || true
+    rm -rf --one-file-system "$traces"
 }
 trap restore EXIT
 mv "$plat" "$plat.counted"
@@ -45,14 +59,22 @@ esac
 exec strace -DDD -f -q -a 0 -s 0 -e signal=none -o "$traces/\$kind.\$\$" "$plat.counted" "\$@"
 END
 chmod 755 "$plat"
-for binary in $binaries; do
-    echo "count-calls: $(basename "$binary")"
-    (cd crates/cli && "$binary" -q 2>&1 | tail -n 4) || true
+for suite in "${suites[@]}"; do
+    binary=$(programs test "${suite%%:*}")
+    filter=${suite#"${suite%%:*}"}
+    echo "count-calls: $suite"
+    mapfile -t tests < <(cd crates/cli && "$binary" --list "${filter#:}" | sed -n 's/: test$//p')
+    for test in "${tests[@]}"; do
+        (cd crates/cli && TMPDIR=$traces/scratch timeout -k 5 "${COUNT_SECONDS:-60}" "$binary" -q --exact "$test") \
+            >"$traces/scratch/said" 2>&1 || echo "count-calls: failed, or left out after ${COUNT_SECONDS:-60} s: $test"
+        end_left TERM
+    done
 done
+end_left KILL
 
 # A process is in its cage after its second filter, and so are threads that it starts then. A call that was refused counts
 # for nothing, and is told.
-for trace in "$traces"/*; do
+for trace in "$traces"/*.*; do
     name=${trace##*/}
     awk -v kind="${name%%.*}" '
         function seen(process, name) {
