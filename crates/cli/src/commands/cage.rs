@@ -124,7 +124,8 @@ pub(super) fn with_attributes(mut plan: Plan) -> Plan {
 
 /// Plan of what all keep.
 pub(super) fn system() -> Plan {
-    Plan { reads: SYSTEM.iter().map(PathBuf::from).collect(), keeps: OPENS, ..Plan::default() }
+    let reads = SYSTEM.iter().map(PathBuf::from).collect();
+    Plan { reads, calls: vec![Group::Caller], keeps: OPENS, ..Plan::default() }
 }
 
 /// A plan with an image, which may be in a store.

@@ -41,8 +41,9 @@ pub struct Serve {
 impl Serve {
     fn cage(&self) -> Plan {
         let plan = cage::with_image(cage::system(), &self.image, !self.read_only);
-        // What the bytes mean, its clients see to.
-        let is_needed = |group: &Group| *group != Group::Image || stores::is_meant(&self.image);
+        // What the bytes mean, its clients see to, and a store is reached through more than a file is.
+        let is_spare = |group: &Group| matches!(group, Group::Image | Group::Caller);
+        let is_needed = |group: &Group| stores::is_meant(&self.image) || !is_spare(group);
         let calls = plan.calls.into_iter().filter(is_needed).chain([Group::Answer, Group::Remove]).collect();
         Plan { removes: vec![cage::above(&self.nbd)], calls, ..plan }
     }

@@ -11,6 +11,8 @@ use super::Plan;
 /// Purposes of calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Group {
+    /// Looking at who this is and where it works, and waiting for a descriptor: all but a server of bytes.
+    Caller,
     /// Writing bytes of what is open.
     Bytes,
     /// Changing an image, alone.
@@ -73,7 +75,6 @@ mod known {
         SYS_fcntl,
         SYS_flock,
         SYS_fstat,
-        SYS_fstatfs,
         SYS_futex,
         SYS_getdents64,
         SYS_getrandom,
@@ -100,26 +101,16 @@ mod known {
         SYS_write,
         #[cfg(target_arch = "x86_64")]
         SYS_open,
-        // Who this is: mkfs asks it for the files that it makes, servers ask it beside their peers.
-        SYS_getegid,
+        // Whose files and peers are this process's own.
         SYS_geteuid,
-        SYS_getgid,
-        SYS_getuid,
         // Seen now and then, in suites that were not counted: blocks of memory that grow, locks that wait, links in `/sys`,
-        // the limit of memory, waiting for a descriptor, a bar on a terminal.
+        // the limit of memory.
         SYS_mremap,
-        SYS_ppoll,
         SYS_prlimit64,
         SYS_readlinkat,
         SYS_sched_yield,
         #[cfg(target_arch = "x86_64")]
-        SYS_poll,
-        #[cfg(target_arch = "x86_64")]
-        SYS_getpgrp,
-        #[cfg(target_arch = "x86_64")]
         SYS_readlink,
-        #[cfg(target_arch = "aarch64")]
-        SYS_getpgid,
         // The C library asks for the time by it where the kernel has no page for that.
         SYS_clock_gettime,
         // A process that aborts: no memory is left, or a panic happens in a panic.
@@ -139,6 +130,24 @@ mod known {
         SYS_tkill,
         #[cfg(target_env = "musl")]
         SYS_writev,
+    ];
+
+    const CALLER: &[Call] = calls![
+        // Is a directory a mount of plat's?
+        SYS_fstatfs,
+        // Owners of files that are made, of mounts and of what is asked for them.
+        SYS_getegid,
+        SYS_getgid,
+        SYS_getuid,
+        // What waits for requests over a ring, for a host or for the name of one.
+        SYS_ppoll,
+        #[cfg(target_arch = "x86_64")]
+        SYS_poll,
+        // A bar on a terminal: is this job in front?
+        #[cfg(target_arch = "x86_64")]
+        SYS_getpgrp,
+        #[cfg(target_arch = "aarch64")]
+        SYS_getpgid,
     ];
 
     const BYTES: &[Call] = calls![SYS_fallocate, SYS_fdatasync, SYS_pwrite64,];
@@ -258,6 +267,7 @@ mod known {
 
     fn of(group: Group) -> &'static [Call] {
         match group {
+            Group::Caller => CALLER,
             Group::Bytes => BYTES,
             Group::Image => IMAGE,
             Group::Output => OUTPUT,
@@ -341,13 +351,13 @@ mod known {
         /// Kinds of the count, with what their plans have, and tenths of what was seen that they may allow at most.
         #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
         const KINDS: [(&str, &[Group], usize); 7] = [
-            ("read", &[], 15),
-            ("output", &[Group::Bytes, Group::Output, Group::Attributes], 17),
-            ("write", &[Group::Bytes, Group::Image, Group::Output], 17),
-            ("make", &[Group::Bytes, Group::Image, Group::Output, Group::Sources], 18),
-            ("store", &[Group::Bytes, Group::Image, Group::Output], 15),
-            ("mount", &[Group::Bytes, Group::Image, Group::Answer, Group::Fuse], 12),
-            ("serve", &[Group::Bytes, Group::Answer, Group::Remove], 16),
+            ("read", &[Group::Caller], 15),
+            ("output", &[Group::Caller, Group::Bytes, Group::Output, Group::Attributes], 16),
+            ("write", &[Group::Caller, Group::Bytes, Group::Image, Group::Output], 16),
+            ("make", &[Group::Caller, Group::Bytes, Group::Image, Group::Output, Group::Sources], 17),
+            ("store", &[Group::Caller, Group::Bytes, Group::Image, Group::Output], 14),
+            ("mount", &[Group::Caller, Group::Bytes, Group::Image, Group::Answer, Group::Fuse], 12),
+            ("serve", &[Group::Bytes, Group::Answer, Group::Remove], 13),
         ];
 
         fn names(groups: &[Group]) -> BTreeSet<&'static str> {
@@ -376,7 +386,7 @@ mod known {
         fn no_list_has_a_call_that_reaches_other_programs() {
             let all =
                 [Group::Bytes, Group::Image, Group::Output, Group::Attributes, Group::Sources, Group::Remove];
-            let all = [&all[..], &[Group::Answer, Group::Fuse, Group::Ring]].concat();
+            let all = [&all[..], &[Group::Caller, Group::Answer, Group::Fuse, Group::Ring]].concat();
             let allowed = names(&all);
             let never =
                 ["execve", "execveat", "fork", "vfork", "ptrace", "kill", "mount", "setns", "unshare"];
