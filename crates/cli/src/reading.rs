@@ -5,8 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use ondisk::features::Incompat;
 use ondisk::geometry::Geometry;
-use ondisk::superblock::RawSuperblock;
+use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
 use ondisk::units::InodeNumber;
 use platfs::device::Device;
 use platfs::journal::Recovery;
@@ -250,6 +251,21 @@ pub fn no_superblock(device: &dyn Device, name: &str, error: &Error) -> String {
     let error = error.to_string();
     let why = error.strip_suffix(": not an ext2, ext3 or ext4 volume").unwrap_or(&error);
     format!("is no ext2, ext3 or ext4 volume ({why}){hint}")
+}
+
+/// The complaint about a volume that can't be opened for writing, with the remedy that helps: a check where it was not
+/// closed cleanly.
+#[must_use]
+pub fn not_writable(device: &dyn Device, name: &str, error: &Error) -> String {
+    let Error::Unsupported(_) = error else { return no_superblock(device, name, error) };
+    let is_unclean = platfs::read_superblock(device).is_ok_and(|raw| {
+        let is_pending = raw.s_feature_incompat.get() & Incompat::RECOVER.bits() != 0;
+        is_pending || raw.s_state.get() & (STATE_VALID | STATE_ERROR) != STATE_VALID
+    });
+    match is_unclean {
+        true => format!("{error}; `plat check -p` brings a volume in order"),
+        false => explained(error),
+    }
 }
 
 /// The bytes that a volume takes, where the device ends before.

@@ -17,7 +17,7 @@ use crate::clock;
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
-use crate::reading::{OpenImage, no_superblock};
+use crate::reading::{OpenImage, not_writable};
 use crate::text::Shown;
 
 /// What goes to another place.
@@ -180,13 +180,8 @@ fn open(target: &Target, in_order: bool) -> Result<OpenImage, Failure> {
         true => options.ordering(WriteOrder::Softdep),
         false => options.unordered(elsewhere),
     };
-    let volume = Volume::open(Arc::clone(&device), &options).map_err(|error| {
-        let what = match &error {
-            Error::Unsupported(_) => format!("{error}; `plat check -p` brings a volume in order"),
-            _ => no_superblock(&*device, &shown, &error),
-        };
-        Failure::about(&shown, what)
-    })?;
+    let volume = Volume::open(Arc::clone(&device), &options)
+        .map_err(|error| Failure::about(&shown, not_writable(&*device, &shown, &error)))?;
     Ok(OpenImage { volume, name: shown })
 }
 

@@ -193,6 +193,10 @@ fn an_image_in_use_or_out_of_order_is_left_alone() {
     // Nothing is in the journal: it has been replayed.
     plat("mkdir", &image, &["/x"]).fine();
     fsck::assert_clean(&image);
+    // No check brings a feature out of the way.
+    tool::run(tool::command("debugfs").args(["-w", "-R", "feature read-only"]).arg(&image));
+    let complaint = plat("mkdir", &image, &["/y"]).failed();
+    assert!(complaint.contains("can't be written: read-only") && !complaint.contains("check"), "{complaint}");
 }
 
 #[test]

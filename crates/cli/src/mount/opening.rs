@@ -8,7 +8,7 @@ use ondisk::features::{Compat, Incompat, RoCompat};
 use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
 use platfs::device::{Device, Keeping};
 use platfs::placement::Placing;
-use platfs::{Error, OpenOptions, Volume, WriteOrder};
+use platfs::{OpenOptions, Volume, WriteOrder};
 
 use super::options::MountOptions;
 use crate::check::before;
@@ -17,7 +17,7 @@ use crate::door::{self, Shared};
 use crate::image::{self, ImageError};
 use crate::keys;
 use crate::memory;
-use crate::reading::{OpenImage, no_superblock};
+use crate::reading::{OpenImage, not_writable};
 use crate::stores;
 use platfs_image::clock;
 
@@ -111,13 +111,8 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<(Volume, Arc<Ke
         how = how.stripe(blocks);
     }
     let keeping = Arc::new(Keeping::new(device));
-    let volume =
-        Volume::open(Arc::clone(&keeping) as Arc<dyn Device>, &how).map_err(|error| match error {
-            Error::Unsupported(_) => {
-                NotWritten::Else(format!("{error}; `plat check -p` brings a volume in order"))
-            }
-            _ => NotWritten::Else(no_superblock(&*keeping, &shown, &error)),
-        })?;
+    let volume = Volume::open(Arc::clone(&keeping) as Arc<dyn Device>, &how)
+        .map_err(|error| NotWritten::Else(not_writable(&*keeping, &shown, &error)))?;
     Ok((volume, keeping))
 }
 
