@@ -468,7 +468,10 @@ fn an_unprivileged_user_mounts_by_fusermount() {
         std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
     }
     // Where /dev/fuse is for root only, a node for all users stands in for it, in a namespace of its own.
-    let script = "mknod -m 666 \"$1/fuse\" c 10 229 && mount --bind \"$1/fuse\" /dev/fuse && cd \"$1\" && \
+    let script = "cd \"$1\" && mknod -m 600 closed c 10 229 && mount --bind closed /dev/fuse && \
+                  setpriv --reuid=65534 --regid=65534 --clear-groups sh -c \
+                  '! ./plat mount -o ro image m 2>why && grep -q \"chmod 666 /dev/fuse\" why' && umount /dev/fuse && \
+                  mknod -m 666 fuse c 10 229 && mount --bind fuse /dev/fuse && \
                   exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -c \
                   './plat mount -o ro image m && cat m/f/2 && ./plat umount m && ls -A m'";
     let mut unshare = tool::command("unshare");

@@ -125,14 +125,23 @@ impl Mounter for Here {
 fn mount(directory: &Path, options: &Options) -> io::Result<OwnedFd> {
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let device = device.map_err(|error| {
-        let hint =
-            if error.kind() == io::ErrorKind::NotFound { " (is the module `fuse` loaded?)" } else { "" };
-        io::Error::new(error.kind(), format!("/dev/fuse: {error}{hint}"))
+        io::Error::new(error.kind(), format!("/dev/fuse: {error}{}", remedy(error.kind())))
     })?;
     match by_system_call(&device, directory, options) {
         Ok(()) => Ok(device.into()),
         Err(Errno::PERM) => by_fusermount(directory, options),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// The remedy where the device of FUSE can't be opened.
+fn remedy(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::NotFound => " (is the module `fuse` loaded?)",
+        io::ErrorKind::PermissionDenied => {
+            " (it is usually open to all users: root can install fuse3, or `chmod 666 /dev/fuse`)"
+        }
+        _ => "",
     }
 }
 

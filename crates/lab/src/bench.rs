@@ -23,7 +23,7 @@ pub(crate) struct BenchOptions {
     /// The policy; a name of the registry (`crates/placement/src/policy/mod.rs`).
     policy: String,
     /// Runs each case under this many seeds.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
     /// Groups of 128 MiB of each volume.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(4..=1024))]
