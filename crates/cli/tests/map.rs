@@ -187,6 +187,44 @@ fn the_page_shows_layers_files_and_names() {
     let box_of = "const box = document.querySelector('#cells .draw svg').getBoundingClientRect();";
     browser.run(&format!("{box_of} document.querySelector('#cells .draw svg').dispatchEvent(new PointerEvent('pointermove', {{ clientX: box.left + 3, clientY: box.top + 3 }}))"));
     let tip = browser.run("return document.getElementById('tip').innerText");
-    assert!(tip.as_str().unwrap().starts_with("group 0"), "{tip}");
+    let tip = tip.as_str().unwrap();
+    assert!(tip.starts_with("group 0") && tip.ends_with("the volume's own, no file's"), "{tip}");
+    units_and_scales(&browser);
+    stretched(&browser, &scratch);
     assert_eq!(browser.complaints(), Vec::<String>::new());
+}
+
+/// Axes and legends say what they show, and sizes are those of the commands.
+fn units_and_scales(browser: &Browser) {
+    let text = |id: &str| {
+        let text = browser.run(&format!("return document.getElementById('{id}').textContent"));
+        text.as_str().unwrap().to_owned()
+    };
+    browser.click("button[data-layer=\"0\"]");
+    assert_eq!(text("legend"), "in use: noneall");
+    browser.click("button[data-layer=\"3\"]");
+    assert!(text("legend").starts_with("pieces of files: none") && text("legend").ends_with(" in a cell"));
+    assert!(text("free").contains("free, MiB"), "{}", text("free"));
+    assert!(text("files").contains("0 B") && text("files").contains("48 MiB"), "{}", text("files"));
+    for bytes in [0, 1, 1023, 1024, 10_170_000, 10_400_001, 10_485_759, 1 << 40, (1 << 40) + 1] {
+        let drawn = browser.run(&format!("return draw.bytes({bytes})"));
+        assert_eq!(drawn, platfs_forensics::words::human(bytes), "{bytes}");
+    }
+    let covered = "const host = document.createElement('div'); document.body.append(host);
+        const points = [[1, 2], [3, 4]], one = (name) => ({ name, color: 0, points });
+        draw.lines(host, { label: 'l', x: 'x', y: 'y', series: [one('a'), one('b')] });
+        return [...host.querySelectorAll('polyline')].map((line) => line.getAttribute('stroke-dashoffset')).join()";
+    assert_eq!(browser.run(covered), "0,-7");
+}
+
+/// Cells of a large volume that is nearly empty differ.
+fn stretched(browser: &Browser, scratch: &Scratch) {
+    let (image, page) = (scratch.join("large.img"), scratch.join("large.html"));
+    plat("mkfs -O ^has_journal", &image, &["2T".as_ref()]).fine();
+    plat("map", &image, &["-o".as_ref(), page.as_os_str()]).fine();
+    browser.open(&page);
+    let shades = "return [...document.querySelectorAll('#cells .draw svg path[class^=l]')].filter((path) => path.getAttribute('d')).length";
+    assert!(browser.run(shades).as_i64() >= Some(3), "{}", browser.run(shades));
+    let legend = browser.run("return document.getElementById('legend').textContent");
+    assert!(legend.as_str().unwrap().ends_with("% of a cell"), "{legend}");
 }

@@ -29,10 +29,17 @@ const draw = (() => {
     }
     return String(+value.toPrecision(4));
   }
-  function bytes(value) {
+  const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+  // The unit of a size: its name, and its bytes.
+  function unit(value) {
     let at = 0;
-    while (value >= 1024 && at < 6) { value /= 1024; at += 1; }
-    return (at && value < 10 ? value.toFixed(1).replace(/\.0$/, "") : Math.round(value)) + " " + ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"][at];
+    while (value >= 1024 ** (at + 1) && at < 6) at += 1;
+    return [UNITS[at], 1024 ** at];
+  }
+  // Rounded up, as commands print sizes.
+  function bytes(value) {
+    const [name, size] = unit(value), tenths = Math.ceil(value * 10 / size);
+    return (size > 1 && tenths < 100 ? (tenths / 10).toFixed(1) : Math.ceil(value / size)) + " " + name;
   }
 
   // A scale from values to places, with marks at 1, 2 or 5 times a power of ten.
@@ -145,11 +152,15 @@ const draw = (() => {
     if (few) x.marks = places;
     const y = scale(low, ys[1] + (log ? 0 : (ys[1] - ys[0]) * 0.04), box.bottom, box.top, log);
     frame(root, x, y, box, [spec.x, spec.y + (log ? " (logarithmic)" : "")]);
-    const ends = [];
+    const ends = [], texts = series.map((s) => String(s.points));
     series.forEach((s, at) => {
       const path = seen[at].map((p) => [x.place(p[0]).toFixed(1), y.place(p[1]).toFixed(1)]);
       if (!path.length) return;
-      root.append(svg("polyline", { class: "line" + (s.first ? " first" : ""), style: color(s.color), points: path.join(" ") }));
+      // Of lines that cover each other each has dashes where the others have gaps.
+      const text = path.join(" "), same = (other) => other === texts[at];
+      const alike = texts.filter(same).length, own = texts.slice(0, at).filter(same).length;
+      const dashes = alike > 1 ? { "stroke-dasharray": `7 ${7 * (alike - 1)}`, "stroke-dashoffset": -7 * own } : {};
+      root.append(svg("polyline", { class: "line" + (s.first ? " first" : ""), style: color(s.color), points: text, ...dashes }));
       if (path.length < 12) for (const [cx, cy] of path) root.append(svg("circle", { class: "dot", style: color(s.color), cx, cy, r: 3 }));
       ends.push({ y: +path[path.length - 1][1], name: s.name, color: s.color });
     });
@@ -342,17 +353,19 @@ const draw = (() => {
     show(host, root, count);
     return { fill, keep: (cells) => { spec.kept = cells; rest(); } };
   }
-  // The colours of a heat map, from empty to full.
-  function legend(host, from, to) {
-    const [root] = [svg("svg", { class: "chart", viewBox: "0 0 260 14", style: "width: 260px", "aria-hidden": "true" })];
-    root.append(svg("text", { x: 42, y: 11, "text-anchor": "end" }, from), svg("text", { x: 212, y: 11 }, to));
-    for (let at = 0; at < 10; at += 1) root.append(svg("rect", { class: "l" + at, x: 48 + at * 16, y: 1, width: 15, height: 11 }));
+  // The colours of a heat map, from empty to full, and what is shown.
+  function legend(host, from, to, what = "") {
+    const long = (text) => 6.4 * text.length, left = 6 + Math.max(36, long(what ? `${what}: ${from}` : from)), width = left + 172 + Math.max(36, long(to));
+    const root = svg("svg", { class: "chart", viewBox: `0 0 ${width} 14`, style: `width: ${width}px`, role: "img", "aria-label": `Colours: ${what} ${from} to ${to}` });
+    root.append(svg("text", { x: left - 6, y: 11, "text-anchor": "end" }, what ? `${what}: ${from}` : from), svg("text", { x: left + 164, y: 11 }, to));
+    for (let at = 0; at < 10; at += 1) root.append(svg("rect", { class: "l" + at, x: left + at * 16, y: 1, width: 15, height: 11 }));
     host.replaceChildren(root);
   }
 
-  // spec: {label, total, rows: [{name, note, runs: [start, length, ...], color}], pick(row), chosen}: where each row's runs lie from 0 to total.
+  // spec: {label, total, rows: [{name, note, runs: [start, length, ...], color}], pick(row), chosen, mark}: where each row's runs lie
+  // from 0 to total; `mark` says what a part of all of it is, for the axis below.
   function strips(host, spec) {
-    const tall = spec.tall || 11, [root, width] = sheet(host, Math.max(1, spec.rows.length) * tall + 2, spec.label);
+    const tall = spec.tall || 11, foot = spec.mark ? 20 : 2, [root, width] = sheet(host, Math.max(1, spec.rows.length) * tall + foot, spec.label);
     const room = spec.names ? Math.min(width * 0.42, 10 + 6.4 * Math.max(0, ...spec.rows.map((r) => Math.min(44, r.name.length)))) : 0;
     let marks = 0;
     spec.rows.forEach((row, line) => {
@@ -371,6 +384,12 @@ const draw = (() => {
       if (spec.chosen === line) root.append(svg("rect", { class: "pick", x: room, y: y + 0.5, width: width - room, height: tall - 1 }));
       root.append(svg("rect", { x: 0, y, width, height: tall, fill: "transparent", style: spec.pick ? "cursor: pointer" : "", onpointermove: (event) => say(event, [row.name, ...(row.note || [])]), onpointerleave: hush, onclick: () => spec.pick && spec.pick(line) }));
     });
+    const low = Math.max(1, spec.rows.length) * tall;
+    for (let part = 0; spec.mark && part <= 4; part += 1) {
+      const x = room + part / 4 * (width - room);
+      root.append(svg("line", { class: "base", x1: x, x2: x, y1: low, y2: low + 4 }));
+      root.append(svg("text", { x, y: low + 16, "text-anchor": ["start", "middle", "middle", "middle", "end"][part] }, spec.mark(part / 4)));
+    }
     // With the keyboard: up and down, Enter chooses.
     const frame = root.appendChild(svg("rect", { class: "pick", x: room, width: width - room, height: tall - 1, visibility: "hidden" }));
     let at = spec.chosen >= 0 ? spec.chosen : -1;
@@ -413,5 +432,5 @@ const draw = (() => {
   const levels = (text) => Array.from(text, (c) => LETTERS.indexOf(c));
   const data = () => JSON.parse(document.getElementById("data").textContent);
 
-  return { svg, html, number, brief, bytes, color, say, hush, lines, dots, bars, stacked, heat, legend, strips, theme, again, levels, data };
+  return { svg, html, number, brief, unit, bytes, color, say, hush, lines, dots, bars, stacked, heat, legend, strips, theme, again, levels, data };
 })();
