@@ -7,6 +7,7 @@
 mod output;
 
 mod bench;
+mod better;
 #[cfg(feature = "whole")]
 mod counters;
 #[cfg(feature = "whole")]

@@ -51,7 +51,7 @@ fn draw(frames: &[Aging]) -> Vec<(String, String)> {
         let stem: String = case.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let stem = format!("{}-seed{seed}", stem.trim_matches('-'));
         for (measure, suffix, axis) in OVER_TIME {
-            let frame = Frame { title: case, x: "samples", y: axis };
+            let frame = Frame { title: case, x: "progress of the run", y: axis };
             out.push((format!("{stem}-{suffix}.svg"), lines(frame, &over_time(&own, measure))));
         }
         out.push((format!("{stem}-free-runs.svg"), histogram(case, &own)));

@@ -45,7 +45,7 @@ fn every_kind() -> String {
         text,
         "{{\"kind\":\"curve\",\"table\":\"S0 tiobench\",\"name\":\"{HOSTILE}\",\"x\":\"threads\",\"y\":\"MB/s\",\"series\":[{{\"name\":\"xfs\",\"points\":[[4,13.3],[8,9.7]]}}]}}\n\
          {{\"kind\":\"verdict\",\"table\":\"S2 ports tree\",\"text\":\"{HOSTILE}\",\"holds\":false,\"detail\":\"{HOSTILE}\"}}\n\
-         {{\"kind\":\"verdict\",\"table\":\"S2 ports tree\",\"text\":\"order\",\"holds\":true}}\n\
+         {{\"kind\":\"verdict\",\"table\":\"S2 ports tree\",\"text\":\"order\",\"holds\":true,\"detail\":\"in 1 of 3 figures; not in\\n    a: 1\\n    b: 2\"}}\n\
          {{\"kind\":\"skipped\",\"system\":\"fuse2fs\",\"why\":\"{HOSTILE}\"}}"
     );
     text
@@ -103,6 +103,16 @@ fn every_kind_of_line_is_shown_and_no_name_becomes_markup() {
     // 10.1 to 10.3 and 13.1 to 13.3: standard error of the ratio 0.0093, 3.8 degrees of freedom.
     let cell = browser.run("return document.querySelectorAll('td[data-s=\"1\"]')[0].textContent");
     assert_eq!(cell, "13.20 \u{b1}0.1000 \u{d7}1.29\u{b1}0.03\u{25b2}");
+    // Of seconds and seeks the first system has the fewest; what a verdict rests on is one line.
+    let best =
+        browser.run("return [...document.querySelectorAll('td.best')].map((td) => td.dataset.s).join()");
+    assert_eq!(best, "0,0");
+    assert!(text.contains("model_seconds less is better") && text.contains("not in"), "{text}");
+    assert_eq!(
+        browser.run("return document.querySelector('.verdicts details summary').textContent"),
+        "2 lines"
+    );
+    assert!(!text.contains("b: 2"), "{text}");
 }
 
 /// On a wide screen and on a telephone the page is as wide as the window; what is wider scrolls in a box of its own.

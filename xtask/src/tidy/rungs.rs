@@ -250,7 +250,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             crashes layout plan plot workload
             counters jobs measure system table
             results
-            digest drive file numbers output summary tape tar tree
+            better digest drive file numbers output summary tape tar tree
             traffic
         ",
         knots: &[],

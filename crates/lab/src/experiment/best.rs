@@ -3,14 +3,27 @@
 use std::fmt::Write;
 
 use super::verdict;
+use crate::better::Better;
 use crate::results::{Cell, Verdict};
 use crate::table::{cases, mean, systems};
 
-/// Figures of which more is better, and of which less is. Others are printed and not judged.
-const MORE: [&str; 8] =
-    ["layout", "dynamic layout", "mean run", ">=64 %", ">=512 %", ">=2048 %", "aligned %", "near %"];
-const LESS: [&str; 6] =
-    ["extents/file", "extents/large", "seek sum", "calls/file", "travel/file", "groups/dir"];
+/// Figures that are judged. Others are printed only.
+const JUDGED: [&str; 14] = [
+    "layout",
+    "dynamic layout",
+    "mean run",
+    ">=64 %",
+    ">=512 %",
+    ">=2048 %",
+    "aligned %",
+    "near %",
+    "extents/file",
+    "extents/large",
+    "seek sum",
+    "calls/file",
+    "travel/file",
+    "groups/dir",
+];
 
 /// Whether the first system of a table is at least as good as the best of the others in every case and figure, by the
 /// means over seeds; which are not, line by line.
@@ -22,10 +35,8 @@ pub(super) fn judge(cells: &[Cell]) -> Vec<Verdict> {
             continue;
         };
         for (figure, _) in &own.figures.0 {
-            let sign = if MORE.contains(&&**figure) { 1.0 } else { -1.0 };
-            if sign < 0.0 && !LESS.contains(&&**figure) {
-                continue;
-            }
+            let Some(better) = Better::of(figure).filter(|_| JUDGED.contains(&&**figure)) else { continue };
+            let sign = better.sign();
             let value = |system: &str| mean(cells, case, system, figure);
             let rivals = systems.iter().filter(|system| **system != first.system);
             let rivals = rivals.filter_map(|system| Some((value(system)?, *system)));

@@ -4,13 +4,14 @@
 use std::fmt::Write;
 
 use super::TABLE;
+use crate::better::Better;
 use crate::experiment::verdict;
 use crate::results::{Cell, Verdict};
 use crate::table::{self, align, mean, show};
 
-/// What is judged: figures of which less is better, and of which more is.
-const LESS: &[&str] = &["extents/file", "most extents", "runs added"];
-const MORE: &[&str] = &["largest left %", ">=512 %", ">=2048 %"];
+/// Figures that are judged.
+const JUDGED: [&str; 6] =
+    ["extents/file", "most extents", "runs added", "largest left %", ">=512 %", ">=2048 %"];
 
 fn base(system: &str) -> &str {
     system.split(':').next().unwrap_or(system)
@@ -49,7 +50,7 @@ fn outcomes(cells: &[Cell]) -> Vec<(Outcome, Verdict)> {
     let systems = table::systems(cells);
     for case in table::cases(cells) {
         for &own in systems.iter().filter(|system| is_ours(system)) {
-            for figure in LESS.iter().chain(MORE) {
+            for figure in JUDGED {
                 all.extend(judged(cells, case, own, figure, &systems));
             }
         }
@@ -69,7 +70,7 @@ fn judged(
         return None;
     }
     let mine = mean(cells, case, own, figure)?;
-    let sign = if LESS.contains(&figure) { -1.0 } else { 1.0 };
+    let sign = Better::of(figure)?.sign();
     let rivals = systems.iter().filter(|system| is_measure(system));
     let rivals = rivals.filter_map(|&system| Some((mean(cells, case, system, figure)?, system)));
     let (best, rival) = rivals.max_by(|a, b| (sign * a.0).total_cmp(&(sign * b.0)))?;

@@ -4,6 +4,7 @@ use super::claims;
 use super::digest::{Case, Column, Digest, Figure, Table, founding};
 use super::plots::{self, Plot};
 use super::ratios;
+use crate::better::Better;
 use crate::experiment::Experiment;
 use crate::summary::Summary;
 use crate::table::{align, show};
@@ -175,8 +176,8 @@ impl Text {
             let most = (DETAILS / all.max(1)).min(DETAIL);
             for verdict in &table.verdicts {
                 let (class, word) = if verdict.holds { ("yes", "holds") } else { ("no", "does not hold") };
-                let (text, detail) = (escape(&verdict.text), escape(head(&verdict.detail, most)));
-                self.put(&format!("<li class=\"{class}\">{text}: <b>{word}</b> <span class=\"soft small\">{detail}</span></li>"));
+                let (text, detail) = (escape(&verdict.text), detail(head(&verdict.detail, most)));
+                self.put(&format!("<li class=\"{class}\">{text}: <b>{word}</b> {detail}</li>"));
             }
             self.put("</ul>");
         }
@@ -251,13 +252,21 @@ impl Text {
             escape(&case.name)
         ));
         for figure in case.figures.iter().filter(|figure| figures.contains(&figure.name)) {
-            let mut row = format!("<tr><th class=\"name\" scope=\"row\">{}</th>", escape(&figure.name));
+            let better = Better::of(&figure.name);
+            let words =
+                better.map(|better| format!(" <small>{}</small>", better.words())).unwrap_or_default();
+            let best = better.and_then(|better| best(figure, better));
+            let mut row =
+                format!("<tr><th class=\"name\" scope=\"row\">{}{words}</th>", escape(&figure.name));
             let first = figure.columns.first().and_then(|column| Summary::of(&column.values()));
             for (at, (column, system)) in figure.columns.iter().zip(&table.systems).enumerate() {
-                let class = if at == 0 { " class=\"first\"" } else { "" };
+                let is_best = best.is_some() && best == shown_mean(column);
+                let class =
+                    [(at == 0, "first"), (is_best, "best")].map(|(is, class)| if is { class } else { "" });
                 let _ = write!(
                     row,
-                    "<td data-s=\"{system}\"{class}>{}</td>",
+                    "<td data-s=\"{system}\" class=\"{}\">{}</td>",
+                    class.join(" ").trim(),
                     cell(column, first.filter(|_| at > 0), ratios)
                 );
             }
@@ -335,6 +344,33 @@ impl Text {
         }
         self.put("</tbody></table></div><p>Charts: drag to zoom in, Escape or a double click to see all; with the keyboard arrows, + and -. The buttons above take systems out and back in.</p></footer>");
     }
+}
+
+/// What a verdict rests on: one line beside it, and more behind a summary.
+fn detail(text: &str) -> String {
+    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+    let line = format!("<span class=\"soft small\">{}</span>", escape(first));
+    if rest.is_empty() {
+        return line;
+    }
+    let count = rest.lines().count();
+    let lines = if count == 1 { "line" } else { "lines" };
+    let rest = escape(rest);
+    format!("{line}<details><summary>{count} {lines}</summary><pre tabindex=\"0\">{rest}</pre></details>")
+}
+
+/// The mean of a column as it is printed: what is not seen makes no difference.
+fn shown_mean(column: &Column) -> Option<String> {
+    Summary::of(&column.values()).map(|own| grouped(own.avg))
+}
+
+/// The best mean of a figure, where two systems at least have one and they differ.
+fn best(figure: &Figure, better: Better) -> Option<String> {
+    let means = figure.columns.iter().filter_map(|column| Some(Summary::of(&column.values())?.avg));
+    let best = means.max_by(|a, b| (better.sign() * a).total_cmp(&(better.sign() * b)))?;
+    let shown = figure.columns.iter().filter_map(shown_mean);
+    let best = grouped(best);
+    shown.into_iter().any(|mean| mean != best).then_some(best)
 }
 
 /// The beginning of a text, of whole characters.

@@ -1,0 +1,74 @@
+//! Of which figures less is better, and of which more is. Of others neither is known.
+
+/// Times, and what costs time or cuts files and free space into pieces.
+const LESS: [&str; 20] = [
+    "model_seconds",
+    "seconds",
+    "seeks",
+    "reads",
+    "writes",
+    "flushes",
+    "requests",
+    "misses",
+    "extents/file",
+    "extents_per_file",
+    "extents/large",
+    "most extents",
+    "runs added",
+    "free runs",
+    "free_runs",
+    "scanned/file",
+    "calls/file",
+    "seek sum",
+    "travel/file",
+    "groups/dir",
+];
+
+/// Speeds, and shares of what lies well.
+const MORE: [&str; 12] = [
+    "MB/s",
+    "mb_per_second",
+    "files/s",
+    "layout",
+    "dynamic layout",
+    "mean run",
+    "aligned %",
+    "near %",
+    "largest left %",
+    ">=64 %",
+    ">=512 %",
+    ">=2048 %",
+];
+
+/// Which values of a figure are better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Better {
+    /// The smaller.
+    Less,
+    /// The larger.
+    More,
+}
+
+impl Better {
+    /// What is known of a figure.
+    pub(crate) fn of(figure: &str) -> Option<Better> {
+        match (LESS.contains(&figure), MORE.contains(&figure)) {
+            (true, _) => Some(Better::Less),
+            (_, true) => Some(Better::More),
+            _ => None,
+        }
+    }
+
+    /// What a value is multiplied by so that the larger is the better.
+    pub(crate) fn sign(self) -> f64 {
+        if self == Better::Less { -1.0 } else { 1.0 }
+    }
+
+    /// In words.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Better::Less => "less is better",
+            Better::More => "more is better",
+        }
+    }
+}
