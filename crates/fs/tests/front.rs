@@ -105,6 +105,50 @@ fn paths_begin_where_they_are_asked_for_and_stay_inside() {
     assert_sound(device);
 }
 
+/// What std::fs says of slashes at the end of a path, and of links that lead nowhere.
+#[test]
+fn paths_mean_what_the_standard_library_has_them_mean() {
+    let (image, device) = image();
+    image.write("/f", "file").unwrap();
+    image.create_dir_all("/d/below").unwrap();
+    image.symlink("d", "/l").unwrap();
+    image.symlink("f", "/to-file").unwrap();
+    for path in ["/f/", "/to-file/"] {
+        assert!(matches!(image.read(path), Err(Error::NotDirectory)), "{path}");
+        assert!(matches!(image.remove_file(path), Err(Error::NotDirectory)), "{path}");
+        assert!(matches!(image.symlink_metadata(path), Err(Error::NotDirectory)), "{path}");
+        assert!(matches!(image.rename(path, "/g"), Err(Error::NotDirectory)), "{path}");
+    }
+    assert!(
+        image.symlink_metadata("/l/").unwrap().is_dir() && image.symlink_metadata("/l").unwrap().is_symlink()
+    );
+    assert!(
+        image.create("/x/").is_err()
+            && image.create_new("/x/").is_err()
+            && image.symlink("f", "/x/").is_err()
+    );
+    assert!(image.hard_link("/f", "/x/").is_err() && image.rename("/f", "/x/").is_err());
+    assert!(!image.exists("/x").unwrap());
+    image.rename("/d/", "/e/").unwrap();
+    image.rename("/e", "/d").unwrap();
+    // A link that leads nowhere is a place for a new file, from the directory that it lies in.
+    image.symlink("new", "/d/dangling").unwrap();
+    image.symlink("/d/dangling", "/twice").unwrap();
+    image.write("/twice", "made").unwrap();
+    assert_eq!(image.read("/d/new").unwrap(), b"made");
+    image.symlink("nowhere/new", "/lost").unwrap();
+    assert!(matches!(image.write("/lost", ""), Err(Error::NotFound)));
+    image.symlink("round", "/round").unwrap();
+    assert!(matches!(image.write("/round", ""), Err(Error::SymlinkLoop)));
+    assert!(matches!(image.create_new("/twice"), Err(Error::Exists)));
+    // The link goes, and what it leads to stays.
+    image.remove_dir_all("/l").unwrap();
+    assert!(image.exists("/d/below").unwrap() && !image.exists("/l").unwrap());
+    assert!(matches!(image.remove_dir_all("/f"), Err(Error::NotDirectory)));
+    image.close().unwrap();
+    assert_sound(device);
+}
+
 #[test]
 fn a_tree_is_walked_by_name_and_removed_with_its_links() {
     let (image, device) = image();

@@ -9,8 +9,8 @@ use super::entry::{ReadDir, Tree};
 use super::file::File;
 use super::handle::{Node, Shared};
 use crate::error::{Error, Result};
-use crate::ops::resolve_from;
 use crate::ops::{Kind, Metadata, NewInode, Replace, Walk, Wanted, WriteOptions};
+use crate::ops::{LINKS_FOLLOWED_MAX, resolve_from};
 use crate::volume::Volume;
 
 /// Permissions of new files and directories, before a default access control list of the directory has its say.
@@ -41,6 +41,11 @@ pub(super) fn regular(shared: &Arc<Shared>, number: InodeNumber) -> Result<File>
         FileType::Directory => Err(Error::IsDirectory),
         _ => Err(Error::Invalid("only regular files can be opened".into())),
     }
+}
+
+/// Refuses a slash at the end of the name of what is no directory.
+fn no_slash(path: &[u8]) -> Result<()> {
+    if path.len() > 1 && path.ends_with(b"/") { Err(Error::IsDirectory) } else { Ok(()) }
 }
 
 /// A path without the slashes at its end, cut into what leads to the directory and the name in it.
@@ -161,14 +166,39 @@ impl Dir {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Exists`] for a symbolic link that leads nowhere; as [`Dir::file`] and [`Dir::create_new`].
+    /// [`Error::IsDirectory`] for a path with a slash at its end; as [`Dir::file`] and [`Dir::create_new`].
     pub fn create(&self, path: impl AsRef<[u8]>) -> Result<File> {
         let path = path.as_ref();
         match self.file(path) {
             Ok(file) => file.set_len(0).map(|()| file),
-            Err(Error::NotFound) => self.create_new(path),
+            Err(Error::NotFound) => {
+                no_slash(path)?;
+                let (directory, name) = self.place_behind_links(path)?;
+                let number = self.new_at((directory, &name), Kind::File, FILE)?;
+                regular(self.shared(), number)
+            }
             Err(error) => Err(error),
         }
+    }
+
+    /// The directory and the name that a new file gets: links at the end of the path that lead nowhere are followed.
+    fn place_behind_links(&self, path: &[u8]) -> Result<(InodeNumber, Vec<u8>)> {
+        let (volume, mut from, mut path) = (self.volume(), self.node.number(), path.to_vec());
+        for _ in 0..=LINKS_FOLLOWED_MAX {
+            let (above, name) = cut(&path)?;
+            let directory = resolve_from(volume, from, above, true)?;
+            let inode = match volume.lookup(directory, name) {
+                Ok(inode) => inode,
+                Err(Error::NotFound) => return Ok((directory, name.to_vec())),
+                Err(error) => return Err(error),
+            };
+            if volume.metadata(inode)?.file_type != FileType::Symlink {
+                return Ok((directory, name.to_vec()));
+            }
+            (from, path) = (directory, volume.read_link(inode)?);
+            no_slash(&path)?;
+        }
+        Err(Error::SymlinkLoop)
     }
 
     /// Makes a new regular file and opens it. It belongs to root and has the mode 644; a default access control list
@@ -185,6 +215,7 @@ impl Dir {
     /// [`Error::Exists`], [`Error::ReadOnly`], [`Error::NoSpace`], [`Error::NoInodes`], [`Error::NameTooLong`],
     /// [`Error::DirectoryFull`]; as [`Dir::inode_of`] for its directory.
     pub fn create_new(&self, path: impl AsRef<[u8]>) -> Result<File> {
+        no_slash(path.as_ref())?;
         let number = self.new_inode(path.as_ref(), Kind::File, FILE)?;
         regular(self.shared(), number)
     }
@@ -203,13 +234,24 @@ impl Dir {
     /// # Errors
     /// As [`Dir::create_new`].
     pub fn make(&self, path: impl AsRef<[u8]>, new: &NewInode<'_>) -> Result<InodeNumber> {
+        if new.kind.file_type() != FileType::Directory {
+            no_slash(path.as_ref())?;
+        }
         let (directory, name) = self.place(path.as_ref())?;
         self.volume().create(directory, name, new)
     }
 
     /// A new inode with what it gets of its directory.
     fn new_inode(&self, path: &[u8], kind: Kind<'_>, permissions: u16) -> Result<InodeNumber> {
-        let (directory, name) = self.place(path)?;
+        self.new_at(self.place(path)?, kind, permissions)
+    }
+
+    fn new_at(
+        &self,
+        (directory, name): (InodeNumber, &[u8]),
+        kind: Kind<'_>,
+        permissions: u16,
+    ) -> Result<InodeNumber> {
         let wanted = Wanted { file_type: kind.file_type(), permissions, umask: 0, uid: 0, gid: 0 };
         let inherited = self.volume().inherit(directory, &wanted)?;
         let new = NewInode { kind, attributes: inherited.attributes, xattrs: &inherited.xattrs };
@@ -412,6 +454,7 @@ impl Dir {
     /// # Errors
     /// [`Error::LinkTooLong`]; as [`Dir::create_new`].
     pub fn symlink(&self, target: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<()> {
+        no_slash(path.as_ref())?;
         self.new_inode(path.as_ref(), Kind::Symlink(target.as_ref()), 0o777).map(|_| ())
     }
 
@@ -444,6 +487,7 @@ impl Dir {
     /// As [`Volume::link`] and [`Dir::inode_of`].
     pub fn hard_link(&self, original: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<()> {
         let number = self.resolve(original.as_ref(), false)?;
+        no_slash(path.as_ref())?;
         let (directory, name) = self.place(path.as_ref())?;
         self.volume().link(number, directory, name)
     }
@@ -462,6 +506,13 @@ impl Dir {
     /// # Errors
     /// As [`Volume::rename`] and [`Dir::inode_of`].
     pub fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
+        // With a slash at its end a path names a directory.
+        if [from.as_ref(), to.as_ref()].iter().any(|path| path.ends_with(b"/")) {
+            let source = self.resolve(from.as_ref(), false)?;
+            if self.volume().metadata(source)?.file_type != FileType::Directory {
+                return Err(Error::NotDirectory);
+            }
+        }
         let (directory, name) = self.place(from.as_ref())?;
         let (new_directory, new_name) = self.place(to.as_ref())?;
         self.volume().rename(directory, name, new_directory, new_name, Replace::Yes)
@@ -480,6 +531,10 @@ impl Dir {
     /// # Errors
     /// [`Error::IsDirectory`], [`Error::NotFound`], [`Error::ReadOnly`], [`Error::NotPermitted`]; as [`Dir::inode_of`].
     pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<()> {
+        if path.as_ref().ends_with(b"/") {
+            // What is no directory has no such name.
+            return self.resolve(path.as_ref(), true).and(Err(Error::IsDirectory));
+        }
         let (directory, name) = self.place(path.as_ref())?;
         self.volume().unlink(directory, name)
     }
@@ -501,7 +556,7 @@ impl Dir {
         self.volume().rmdir(directory, name)
     }
 
-    /// Removes a directory with all that is below it. Symbolic links are removed, not followed.
+    /// Removes a directory with all that is below it. Symbolic links are removed, not followed, the path's own too.
     ///
     /// ```
     /// # let image = platfs::Image::in_memory(8 << 20)?;
@@ -518,9 +573,13 @@ impl Dir {
     pub fn remove_dir_all(&self, path: impl AsRef<[u8]>) -> Result<()> {
         let (directory, name) = self.place(path.as_ref())?;
         let volume = self.volume();
+        let first = volume.lookup(directory, name)?;
+        if volume.metadata(first)?.file_type == FileType::Symlink {
+            return volume.unlink(directory, name);
+        }
         let mut walk = Walk::new(volume);
         let mut names = Vec::new();
-        descend(volume, &mut walk, (directory, name), volume.lookup(directory, name)?)?;
+        descend(volume, &mut walk, (directory, name), first)?;
         names.push((directory, name.to_vec()));
         while let Some(here) = walk.directory() {
             match walk.next_entry().cloned() {

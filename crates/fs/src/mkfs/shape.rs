@@ -285,7 +285,8 @@ impl Shape {
         }
         if self.groups == 1 {
             return invalid(format!(
-                "{} blocks of {} bytes are too few: bitmaps, inode table and superblock alone take {overhead}",
+                "{} blocks of {} bytes are too few: superblock, bitmaps and inode table take {overhead}, and \
+                 {LEAST_USEFUL} have to be left",
                 self.blocks,
                 self.block_size.bytes()
             ));

@@ -19,7 +19,7 @@ use crate::volume::{Seen, Volume};
 /// Longest name in bytes.
 pub const NAME_MAX: usize = 255;
 /// Symbolic links followed on one path before a loop is assumed, as Linux does.
-const LINKS_FOLLOWED_MAX: u32 = 40;
+pub(crate) const LINKS_FOLLOWED_MAX: u32 = 40;
 /// Names an inode may have on ext2 and ext3.
 const LINKS_MAX_OLD: u16 = 32_000;
 
@@ -174,6 +174,9 @@ pub(crate) fn resolve_from(
     let split = |path: &[u8]| -> Vec<Vec<u8>> {
         path.split(|byte| *byte == b'/').rev().filter(|part| !part.is_empty()).map(<[u8]>::to_vec).collect()
     };
+    // A slash at the end says that a directory is meant, and a link to one is followed.
+    let wants_directory = path.last() == Some(&b'/');
+    let follow_last = follow_last || wants_directory;
     let mut left = split(path);
     let mut here = if path.first() == Some(&b'/') { InodeNumber::ROOT } else { directory };
     let mut followed = 0;
@@ -193,6 +196,9 @@ pub(crate) fn resolve_from(
             here = InodeNumber::ROOT;
         }
         left.extend(split(&target));
+    }
+    if wants_directory && volume.view().inode(here)?.file_type() != Some(FileType::Directory) {
+        return Err(Error::NotDirectory);
     }
     Ok(here)
 }
