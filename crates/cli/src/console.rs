@@ -180,6 +180,12 @@ impl<'a> Console<'a> {
         self
     }
 
+    /// Tells if JSON is wanted: of the output, and of messages.
+    #[must_use]
+    pub fn is_json(&self) -> bool {
+        self.form == Form::Json
+    }
+
     /// Leaves summaries out.
     pub fn be_quiet(&mut self, quiet: bool) {
         self.quiet = quiet;

@@ -58,6 +58,9 @@ struct CommandLine {
     /// No progress, no summary.
     #[arg(short, long, global = true, help_heading = "For all commands")]
     quiet: bool,
+    /// What was done as JSON, and messages.
+    #[arg(long, global = true, help_heading = "For all commands")]
+    json: bool,
 }
 
 /// What this is.

@@ -91,6 +91,13 @@ fn meant(error: &Error) -> Option<String> {
         ErrorKind::InvalidValue => {
             similar(error, ContextKind::SuggestedValue, text(ContextKind::InvalidValue)?)
         }
+        // Whoever left out the image sees where it stands.
+        ErrorKind::MissingRequiredArgument => {
+            let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return None };
+            let usage = usage.to_string();
+            let words: Vec<&str> = usage.strip_prefix("Usage:")?.split_whitespace().collect();
+            Some(format!("the line is `{}`", words.join(" ")))
+        }
         _ => None,
     }
 }

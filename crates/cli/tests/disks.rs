@@ -135,6 +135,25 @@ fn veritysetup_agrees_with_the_tree_of_hashes() {
         let image = scratch.join("behind.img");
         let mut verify = tool::command("veritysetup");
         tool::run(verify.arg("verify").args([&image, &image]).args([root, &offset]));
+        // What is printed is the line that opens it.
+        let (image_again, named) = (scratch.join("again.img"), tree.with_extension("again"));
+        for (word, tree) in
+            [("--verity".to_owned(), &image_again), (format!("--verity={}", named.display()), &named)]
+        {
+            let _ = fs::remove_file(&image_again);
+            let said =
+                succeed(plat(&["build"]).args(options).arg(&word).arg(&source).arg(&image_again)).stdout;
+            let said = String::from_utf8(said).unwrap();
+            let line = said.lines().find(|line| line.starts_with("veritysetup open ")).unwrap();
+            let words: Vec<&str> = line.split(' ').collect();
+            assert_eq!(
+                words[2..5],
+                [image_again.to_str().unwrap(), "NAME", tree.to_str().unwrap()],
+                "{line}"
+            );
+            let mut verify = tool::command("veritysetup");
+            tool::run(verify.arg("verify").args([words[2], words[4]]).args(&words[5..]));
+        }
         // One changed bit is found.
         let mut bytes = fs::read(&image).unwrap();
         bytes[5000] ^= 1;

@@ -78,9 +78,11 @@ fn completed(shell: &str, script: &Path) -> Option<String> {
     let script = script.to_str().unwrap();
     let words = match shell {
         "bash" => format!(
-            "source {script}; at() {{ COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _plat_words plat \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; \
+            "PATH={}:$PATH; source {script}; at() {{ COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _plat_words plat \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; \
              echo \"${{COMPREPLY[@]}}\"; }}; at plat ch; at plat ls --re; echo [$(at plat ls '')]; at plat help mount-; \
-             at plat mount -o fake; cd $(mktemp -d); touch P; echo [$(at plat cat '')]; at plat store s"
+             at plat mount -o fake; cd $(mktemp -d); touch P; echo [$(at plat cat '')]; at plat store s; \
+             plat mkfs -q P 1M; echo inside | plat put P - /inside; at plat cat P /; at plat ls P in; echo [$(at plat get P in)]",
+            Path::new(env!("CARGO_BIN_EXE_plat")).parent().unwrap().display()
         ),
         "fish" => format!(
             "source {script}; complete -C 'plat ch'; complete -C 'plat ls --re'; complete -C 'plat help mount-'; complete \
@@ -117,7 +119,9 @@ fn completions_work_in_the_shells() {
         }
         // Where a path is due nothing is offered, so that the shell offers files; never a placeholder of the usage, which
         // bash would take for a pattern of files.
-        assert!(shell != "bash" || words.matches("[]").count() == 2 && words.contains("snapshot"), "{words}");
+        assert!(shell != "bash" || words.matches("[]").count() == 3 && words.contains("snapshot"), "{words}");
+        // Paths in an image, where one is typed.
+        assert!(shell != "bash" || words.contains("/inside /lost+found\ninside\n"), "{words}");
         let text = fs::read_to_string(&script).unwrap();
         let images: Vec<&str> = text.lines().filter(|line| line.starts_with("':image --")).collect();
         assert!(
@@ -355,6 +359,78 @@ fn failures_are_json_where_json_is_asked_for() {
             "{words:?}"
         );
         assert!(output.stdout.is_empty(), "{words:?}");
+    }
+}
+
+/// A command that prints nothing else says what it has done, and a server says when it is there: each an object.
+#[test]
+fn what_was_done_is_json_where_json_is_asked_for() {
+    let scratch = Scratch::new("json-done");
+    let [image, tree, point] = ["d.img", "tree", "point"].map(|name| scratch.join(name));
+    fs::create_dir_all(tree.join("sub")).unwrap();
+    fs::create_dir(&point).unwrap();
+    fs::write(tree.join("file"), "five\n").unwrap();
+    let json = |words: &[&str]| -> serde_json::Value {
+        let output = succeed(plat(words).arg("--json").current_dir(scratch.path()));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    };
+    let done = |words: &[&str]| {
+        let told = json(words);
+        ["files", "directories", "bytes"]
+            .map(|name| told[name].as_u64().unwrap_or_else(|| panic!("{words:?}: {told}")))
+    };
+    assert_eq!(json(&["mkfs", "d.img", "8M"])["written"], true);
+    assert_eq!(done(&["put", "-r", "d.img", "tree", "/tree"]), [1, 2, 5]);
+    assert_eq!(done(&["put", "d.img", "tree/file", "/file"]), [1, 0, 5]);
+    assert_eq!(done(&["get", "-r", "d.img", "/tree", "got"]), [1, 2, 5]);
+    assert_eq!(done(&["get", "d.img", "/file", "got-file"]), [1, 0, 5]);
+    assert_eq!(done(&["mkdir", "-p", "d.img", "/a/b", "/a/c"]), [0, 3, 0]);
+    assert_eq!(done(&["export", "d.img", "all.tar"])[2], 10);
+    assert!(json(&["version"])["with"].is_array());
+    let contents = succeed(plat(&["get", "--json"]).arg(&image).args(["/file", "-"])).stdout;
+    assert_eq!(contents, b"five\n", "contents are the output, and nothing else");
+    if !Path::new("/dev/fuse").exists() {
+        return tool::skip("what_was_done_is_json_where_json_is_asked_for", "needs /dev/fuse");
+    }
+    let mounted = json(&["mount", "d.img", "point"]);
+    let listed = json(&["mount"]);
+    let is_listed = listed.as_array().unwrap().contains(&mounted);
+    let live = [
+        done(&["put", "-r", "point", "tree", "/live"]),
+        done(&["get", "-r", "point", "/live", "live"]),
+        done(&["mkdir", "-p", "point/m/n"]),
+    ];
+    succeed(plat(&["umount", "--json"]).arg(&point));
+    assert_eq!(live, [[1, 2, 5], [1, 2, 5], [0, 2, 0]]);
+    assert!(is_listed && mounted["read_only"] == false, "{mounted}: {listed}");
+    // Its process in the background says it, too, in JSON.
+    let output = plat(&["mount", "--json"]).arg(&tree).arg(&point).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let told: serde_json::Value = serde_json::from_str(said.trim()).unwrap_or_else(|_| panic!("{said}"));
+    assert!(!output.status.success() && told["error"]["text"].is_string(), "{said}");
+}
+
+/// Sizes that can't be are told as sizes, with what does it.
+#[test]
+fn sizes_that_are_too_small_are_told_with_the_remedy() {
+    let scratch = Scratch::new("too-small");
+    fs::create_dir(scratch.join("tree")).unwrap();
+    for name in 0..1000 {
+        fs::write(scratch.join("tree").join(name.to_string()), "x").unwrap();
+    }
+    succeed(plat(&["mkfs", "-q", "d.img", "8M"]).current_dir(scratch.path()));
+    for (line, code, hint) in [
+        ("resize d.img 10K", 1, "`plat resize -P d.img`"),
+        ("build tree t.img --size 10", 1, "fewer than 16 KiB"),
+        ("build tree t.img --size 100K", 1, "`--size auto`"),
+        ("build tree t.img --size 400K", 1, "`--size auto` makes "),
+        ("chown 0:0 d.img", 2, "`plat chown <IMAGE> <USER:GROUP> <PATHS>...`"),
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let output = plat(&words).current_dir(scratch.path()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{line}: {said}");
+        assert!(said.contains(hint) && !said.contains("superblock:"), "{line}: {said}");
     }
 }
 

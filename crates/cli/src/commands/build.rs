@@ -271,7 +271,7 @@ impl Build {
         match (self.json, console.is_quiet() || self.image() == "-") {
             (true, _) => print_json(console, &built, disk.format, self.align),
             (false, true) => Ok(()),
-            (false, false) => self.print(console, &built),
+            (false, false) => self.print(console, &built, disk.format),
         }
     }
 
@@ -281,13 +281,19 @@ impl Build {
         let shown = image::shown(self.image());
         match error {
             BuildError::Source(error) => source_failure(error),
+            // What the contents need is too much for a size that was said.
+            BuildError::Volume(error @ platfs::Error::Invalid(_)) if matches!(self.size, Size::Bytes(_)) => {
+                failed(format!("{error}; `--size auto` gives the contents what they need"))
+            }
             BuildError::Volume(error @ platfs::Error::BadOption { .. }) => Failure::Usage(error.to_string()),
             BuildError::TooSmall { given, automatic, error } => failed(format!(
-                "{error}: {given} bytes are too small for the contents; --size auto makes {automatic}"
+                "{error}: {} are too small for the contents; `--size auto` makes {}",
+                human(given),
+                human(automatic)
             )),
             BuildError::NoRoom { given, room } => Failure::about(
                 shown,
-                format!("it has {room} bytes, and --size asks for {given}; nothing was written"),
+                format!("it has {}, and --size asks for {}; nothing was written", human(room), human(given)),
             ),
             error @ BuildError::DeviceTooSmall { .. } => Failure::about(shown, error),
             BuildError::Volume(platfs::Error::Io { source, .. })
@@ -425,7 +431,7 @@ impl Build {
         Ok(stated.or_else(|| drawn).into())
     }
 
-    fn print(&self, console: &mut Console<'_>, built: &Built) -> Result<(), Failure> {
+    fn print(&self, console: &mut Console<'_>, built: &Built, format: DiskFormat) -> Result<(), Failure> {
         let contents = &built.contents;
         let free = built.free_blocks * u64::from(built.block_size);
         if let Some(update) = &built.update {
@@ -460,6 +466,9 @@ impl Build {
                 verity.root_hash(),
                 verity.offset
             )?;
+            if format == DiskFormat::Raw {
+                writeln!(console.out, "{}", self.disk.opening(self.image(), verity))?;
+            }
         }
         Ok(())
     }
@@ -472,9 +481,8 @@ fn print_json(
     align: Option<u64>,
 ) -> Result<(), Failure> {
     let facts = Facts::of(built, format, align);
-    serde_json::to_writer(&mut *console.out, &facts).map_err(failed)?;
-    writeln!(console.out)?;
-    Ok(())
+    let facts = serde_json::to_value(&facts).map_err(failed)?;
+    Ok(super::json::print(console.out, facts)?)
 }
 
 /// Where the image goes.

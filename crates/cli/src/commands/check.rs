@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
-use platfs::check::{Decision, Issue, Options};
+use platfs::check::{Decision, Issue, Options, Severity};
 use platfs::device::Device;
 use platfs_host::Place;
 
@@ -461,6 +461,11 @@ impl Check {
                 "{repaired} of {} repaired, {} left; THE VOLUME IS NOT SOUND YET",
                 counted(count, "problem"),
                 made.left
+            ),
+            // Work that a mount or a repair without loss does.
+            _ if findings.kinds.iter().all(|of| of.kind.severity == Severity::Untidy) => format!(
+                "{}, none of them damage; not in order yet, and nothing was written",
+                counted(count, "problem")
             ),
             _ => format!("{}; NOT SOUND, and nothing was written", counted(count, "problem")),
         };

@@ -6,10 +6,13 @@ use std::io::{self, BufWriter};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use clap::Args;
+use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
+use platfs::Metadata;
 use platfs_host::{Place, Privacy, left_behind};
 use platfs_image::archive::WriteError;
 use platfs_image::export::{Losses, Unread};
@@ -49,7 +52,7 @@ pub struct Export {
     force: bool,
     #[command(flatten)]
     keep_going: KeepGoingArgs,
-    /// Report as JSON; of a mount only.
+    /// Report as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -111,6 +114,33 @@ impl Form {
     }
 }
 
+/// Counts what an export hands out.
+#[derive(Default)]
+pub(super) struct Counted {
+    files: AtomicU64,
+    directories: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Counted {
+    /// Takes one file along, and lets it pass.
+    fn see(&self, facts: &Metadata) -> bool {
+        let kinds = if facts.file_type == FileType::Directory { &self.directories } else { &self.files };
+        kinds.fetch_add(1, Ordering::Relaxed);
+        if facts.file_type == FileType::Regular {
+            self.bytes.fetch_add(facts.size, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// All of it.
+    pub(super) fn done(&self) -> Done {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let (files, directories) = (of(&self.files), of(&self.directories));
+        Done { files, directories, bytes: of(&self.bytes), attributes_left_out: 0 }
+    }
+}
+
 impl Export {
     pub(super) fn cage(&self) -> Option<Plan> {
         let out = (Form::by_ending(&self.out) != Form::Stdout).then_some(&*self.out);
@@ -135,7 +165,10 @@ impl Export {
         let from = image.find(&self.from, true)?;
         let lacking = Lacking::of(&image.name);
         let tell = |unread: &Unread<'_>| lacking.unread(unread);
-        let exporter = self.keep_going.apply(Exporter::new(&image.volume).from(from), &tell);
+        let (counted, json) = (Counted::default(), self.json && form != Form::Stdout);
+        let see = |_: &[u8], facts: &Metadata| counted.see(facts);
+        let exporter = Exporter::new(&image.volume).from(from).permit(&see);
+        let exporter = self.keep_going.apply(exporter, &tell);
         let out = (form != Form::Stdout).then_some(&*self.out);
         let failed = |error| self.keep_going.hinted(error, |error| failure(&image, out, error));
         let done = match form {
@@ -147,7 +180,7 @@ impl Export {
         };
         lacking.say(console)?;
         done?.lines().for_each(|line| console.warn(line));
-        Ok(())
+        live::say(console, json, &counted.done())
     }
 
     /// Has the server of a mount write the archive.
@@ -184,7 +217,7 @@ impl Export {
         };
         drop(file);
         output.map_or(Ok(()), Output::finish).map_err(failed)?;
-        if self.json { live::say(console, true, &done) } else { Ok(()) }
+        if self.json && form != Form::Stdout { live::say(console, true, &done) } else { Ok(()) }
     }
 
     /// Has the server write to a pipe, since it may be another user's or the file may lie in its mount, and passes that on.
@@ -246,10 +279,12 @@ pub(super) fn tree_to_directory(
     image: &OpenImage,
     (from, keep_going): (InodeNumber, KeepGoingArgs),
     place: &Place,
-    lacking: &Lacking,
+    (lacking, counted): (&Lacking, &Counted),
 ) -> Result<Losses, Failure> {
     let tell = |unread: &Unread<'_>| lacking.unread(unread);
-    let done = keep_going.apply(Exporter::new(&image.volume).from(from), &tell).to_place(place);
+    let see = |_: &[u8], facts: &Metadata| counted.see(facts);
+    let exporter = Exporter::new(&image.volume).from(from).permit(&see);
+    let done = keep_going.apply(exporter, &tell).to_place(place);
     done.map_err(|error| keep_going.hinted(error, |error| failure(image, Some(&place.path), error)))
 }
 

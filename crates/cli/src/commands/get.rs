@@ -14,8 +14,10 @@ use ondisk::units::InodeNumber;
 use platfs::{Metadata, Reader, State};
 use platfs_host::{Place, Privacy};
 
+use super::export::Counted;
 use super::keeping_going::{KeepGoingArgs, Lacking};
 use super::{cage, cat, export, live, out_of_mount};
+use crate::bulk::Done;
 use crate::console::{Console, Failure};
 use crate::door::meant::spare;
 use crate::door::output::Output;
@@ -83,32 +85,36 @@ impl Get {
         if sources.len() > 1 && !into_directory && !to_stdout {
             return Err(needs_directory(out));
         }
+        let mut sum = Done::default();
         for source in &sources {
             let done = match to_stdout {
                 true => cat::print(console, &image, source),
-                false => self.one(console, &image, source, out),
+                false => self.one((console, &mut sum), &image, source, out),
             };
             if let Err(failure) = done {
                 console.complain(failure)?;
             }
         }
-        Ok(())
+        // Standard output has contents, and nothing else.
+        live::say(console, console.is_json() && !to_stdout, &sum)
     }
 
     /// Out of a mount, by the kernel: it has what programs wrote.
     fn live(&self, console: &mut Console<'_>, sources: &[OsString], out: &Path) -> Result<(), Failure> {
         let terms = out_of_mount::How { recursive: self.recursive, force: self.force };
+        let mut sum = Done::default();
         for source in sources {
-            if let Err(failure) = out_of_mount::get(console, (&self.image, source), out, terms) {
+            let done = out_of_mount::get((console, &mut sum), (&self.image, source), out, terms);
+            if let Err(failure) = done {
                 console.complain(failure)?;
             }
         }
-        Ok(())
+        live::say(console, console.is_json() && out != Path::new("-"), &sum)
     }
 
     fn one(
         &self,
-        console: &mut Console<'_>,
+        (console, sum): (&mut Console<'_>, &mut Done),
         image: &OpenImage,
         source: &OsStr,
         out: &Path,
@@ -121,7 +127,7 @@ impl Get {
                 let subject = format!("{}: {}", image.name, Shown(source.as_bytes()));
                 return Err(Failure::about(subject, "is a directory; --recursive copies it"));
             }
-            return self.directory(console, image, inode, &place(source, out)?);
+            return self.directory((console, sum), image, inode, &place(source, out)?);
         }
         let place = place(source, out)?;
         if !self.force && place.is_taken() {
@@ -132,13 +138,15 @@ impl Get {
         copy_out(&file, &facts, (&place, self.force)).map_err(|problem| match problem {
             Problem::Inside(error) => failed(&error),
             Problem::Outside(error) => outside(&place.path, error),
-        })
+        })?;
+        live::add(sum, &Done { files: 1, bytes: facts.size, ..Done::default() });
+        Ok(())
     }
 
     /// A directory, by the code of `export`: names of the image never lead out of the target.
     fn directory(
         &self,
-        console: &mut Console<'_>,
+        (console, sum): (&mut Console<'_>, &mut Done),
         image: &OpenImage,
         inode: InodeNumber,
         place: &Place,
@@ -148,9 +156,11 @@ impl Get {
         }
         export::name_left_behind(console, Some(place));
         let lacking = Lacking::of(&image.name);
-        let done = export::tree_to_directory(image, (inode, self.keep_going), place, &lacking);
+        let counted = Counted::default();
+        let done = export::tree_to_directory(image, (inode, self.keep_going), place, (&lacking, &counted));
         lacking.say(console)?;
         done?.lines().for_each(|line| console.warn(line));
+        live::add(sum, &counted.done());
         Ok(())
     }
 }

@@ -18,6 +18,7 @@ use platfs_image::source::SourceOptions;
 use super::kept::{Links, Lost};
 use super::live;
 use super::put::{LeftOut, refused_alone};
+use crate::bulk::Done;
 use crate::console::{Console, Failure};
 use crate::control::client::Found;
 use crate::control::protocol::{Verb, flag};
@@ -37,7 +38,7 @@ pub(super) fn put(
     directory: &OsStr,
     paths: &[OsString],
     how: &How,
-) -> Result<(), Failure> {
+) -> Result<Done, Failure> {
     let Some((target, sources)) = paths.split_last() else { return Err(live::no_path(directory)) };
     let mount = Directory::open(directory).map_err(|error| live::host(directory, error))?;
     let target = Target { mount, path: Path::new(target), shown: live::below(directory, target) };
@@ -47,13 +48,16 @@ pub(super) fn put(
             "several files need an existing directory to go to",
         ));
     }
+    let mut sum = Done::default();
     for source in sources {
-        let done = target.place(source).and_then(|place| one(console, Path::new(source), place, *how));
+        let place = target.place(source);
+        let done = place.and_then(|place| one((console, &mut sum), Path::new(source), place, *how));
         if let Err(failure) = done {
             console.complain(failure)?;
         }
     }
-    live::settle(directory)
+    live::settle(directory)?;
+    Ok(sum)
 }
 
 /// Where files go.
@@ -94,12 +98,18 @@ fn directory_at(mount: &Directory, path: &Path) -> io::Result<Directory> {
     }
 }
 
-fn one(console: &mut Console<'_>, source: &Path, place: Place, how: How) -> Result<(), Failure> {
+fn one(
+    (console, done): (&mut Console<'_>, &mut Done),
+    source: &Path,
+    place: Place,
+    how: How,
+) -> Result<(), Failure> {
     let failed = |error: io::Error| live::host(source.as_os_str(), error);
     let Place { directory, name, path } = place;
     let links = Links::new(&directory).map_err(failed)?;
     let mut copies = Copies {
         console,
+        done,
         way: Descent::new(directory),
         links,
         lists: Vec::new(),
@@ -137,6 +147,7 @@ fn bare(copy: Handle, depth: usize) -> io::Result<Handle> {
 /// Makes copies of a tree of the host.
 struct Copies<'a, 'c> {
     console: &'a mut Console<'c>,
+    done: &'a mut Done,
     way: Descent,
     links: Links,
     /// The extended attributes of the directories of the way.
@@ -161,7 +172,9 @@ impl Copies<'_, '_> {
         let shown = if self.way.depth() == 0 { self.path.clone() } else { self.path.join(name) };
         let found = self.way.here().and_then(|here| Found::below(here, name, &shown));
         let found = found.map_err(|error| self.there(error))?;
-        let (_, lines) = live::ask_with((Verb::Put, flags), found, file)?;
+        let (done, lines) = live::ask_with((Verb::Put, flags), found, file)?;
+        self.done.files += 1;
+        self.done.bytes += done.bytes;
         let number = lines.first().and_then(|line| line.parse().ok());
         let copy = self.way.here().and_then(|here| here.made(name, Kind::File));
         let copy = copy.and_then(|copy| match copy.facts()?.id.inode {
@@ -194,6 +207,7 @@ impl Copies<'_, '_> {
         if let Some(first) = self.links.first(entry.facts.id).filter(|_| has_others) {
             let linked =
                 first.and_then(|(above, known)| self.make(name, |here| above.link(&known, here, name)));
+            self.done.files += u64::from(linked.is_ok());
             return linked.map_err(|error| there(&self.path, error));
         }
         let kind = entry.facts.kind;
@@ -202,6 +216,7 @@ impl Copies<'_, '_> {
             Opened::Link(target) => {
                 let make = |here: &Directory| here.symlink(target.as_bytes(), name);
                 let made = self.make(name, |here| make(here).and_then(|()| here.made(name, kind)));
+                self.done.files += 1;
                 made.map_err(|error| there(&self.path, error))?
             }
             Opened::Directory(_) | Opened::Other => {
@@ -212,7 +227,10 @@ impl Copies<'_, '_> {
                         self.left_out.note(entry.path, &error.to_string());
                         return Ok(());
                     }
-                    made => made.map_err(|error| there(&self.path, error))?,
+                    made => {
+                        self.done.files += 1;
+                        made.map_err(|error| there(&self.path, error))?
+                    }
                 }
             }
         };
@@ -258,6 +276,7 @@ impl Visitor for Copies<'_, '_> {
         let xattrs = self.xattrs(entry, opened);
         let made = self.way.make(&name).and_then(|()| Handle::of(self.way.here()?));
         made.and_then(|made| bare(made, entry.depth)).map_err(|error| self.there(error))?;
+        self.done.directories += 1;
         self.links.enter(&name);
         self.lists.push(xattrs);
         Ok(())

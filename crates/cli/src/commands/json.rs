@@ -1,4 +1,5 @@
-//! JSON that is printed while it is made: an array of one object per line.
+//! The two layouts of JSON: a list is an array with one object on a line, printed while it is made; all else is one
+//! object, indented.
 
 use std::io::{self, Write};
 
@@ -25,6 +26,6 @@ impl Array {
 }
 
 /// Prints one object, indented.
-pub(super) fn print(out: &mut dyn Write, object: Map<String, Value>) -> io::Result<()> {
-    writeln!(out, "{:#}", Value::Object(object))
+pub(super) fn print(out: &mut dyn Write, object: impl Into<Value>) -> io::Result<()> {
+    writeln!(out, "{:#}", object.into())
 }

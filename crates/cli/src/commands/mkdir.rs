@@ -12,6 +12,7 @@ use platfs::{Error, Kind, NewInode, Wanted};
 
 use super::cage;
 use super::live;
+use crate::bulk::Done;
 use crate::console::{Console, Failure};
 use crate::owner::{Owner, parse_owner};
 use crate::reading::OpenImage;
@@ -45,34 +46,43 @@ impl Mkdir {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let first = self.image.name();
         if live::is_meant(first, &self.paths) {
-            return self.live(console, first);
+            let done = self.live(console, first)?;
+            return live::say(console, console.is_json(), &done);
         }
         if self.paths.is_empty() {
             return Err(live::no_path(first));
         }
+        let mut done = Done::default();
         writing::change(&self.image, console, |image, console| {
             for path in &self.paths {
-                if let Err(failure) = self.one(image, path) {
+                if let Err(failure) = self.one(image, path, &mut done) {
                     console.complain(failure)?;
                 }
             }
             Ok(())
-        })
+        })?;
+        live::say(console, console.is_json(), &done)
     }
 
     /// In a mount the kernel makes directories as fast as its server, and knows of them.
-    fn live(&self, console: &mut Console<'_>, first: &OsStr) -> Result<(), Failure> {
+    fn live(&self, console: &mut Console<'_>, first: &OsStr) -> Result<Done, Failure> {
+        let mut done = Done::default();
         for path in std::iter::once(first).chain(self.paths.iter().map(OsString::as_os_str)) {
-            if let Err(error) = self.make_live(Path::new(path)) {
-                console.complain(live::host(path, error))?;
+            match self.make_live(Path::new(path), &mut done) {
+                Ok(()) => {}
+                Err(error) => console.complain(live::host(path, error))?,
             }
         }
-        live::settle(first)
+        live::settle(first)?;
+        Ok(done)
     }
 
-    fn make_live(&self, path: &Path) -> io::Result<()> {
+    fn make_live(&self, path: &Path, done: &mut Done) -> io::Result<()> {
         let mut builder = fs::DirBuilder::new();
+        let missing =
+            path.ancestors().take_while(|above| !above.as_os_str().is_empty() && !above.exists()).count();
         builder.recursive(self.parents).mode(u32::from(self.mode)).create(path)?;
+        done.directories += missing as u64;
         match &self.owner {
             Some(owner) => {
                 let (uid, gid) = owner.numbers().map_err(|why| io::Error::other(why.text()))?;
@@ -82,17 +92,17 @@ impl Mkdir {
         }
     }
 
-    fn one(&self, image: &OpenImage, path: &OsStr) -> Result<(), Failure> {
+    fn one(&self, image: &OpenImage, path: &OsStr, done: &mut Done) -> Result<(), Failure> {
         if self.parents {
             let bytes = path.as_bytes();
             for (at, _) in bytes.iter().enumerate().filter(|(at, byte)| **byte == b'/' && *at > 0) {
-                self.make(image, OsStr::from_bytes(bytes.get(..at).unwrap_or_default()))?;
+                self.make(image, OsStr::from_bytes(bytes.get(..at).unwrap_or_default()), done)?;
             }
         }
-        self.make(image, path)
+        self.make(image, path, done)
     }
 
-    fn make(&self, image: &OpenImage, path: &OsStr) -> Result<(), Failure> {
+    fn make(&self, image: &OpenImage, path: &OsStr, done: &mut Done) -> Result<(), Failure> {
         if self.parents && writing::is_directory(image, path) {
             return Ok(());
         }
@@ -109,6 +119,8 @@ impl Mkdir {
             let (attributes, xattrs) = (new.attributes, &new.xattrs[..]);
             image.volume.create(directory, name, &NewInode { kind: Kind::Directory, attributes, xattrs })
         });
-        made.map(|_| ()).map_err(|error: Error| image.failure(path.as_bytes(), &error))
+        made.map_err(|error: Error| image.failure(path.as_bytes(), &error))?;
+        done.directories += 1;
+        Ok(())
     }
 }

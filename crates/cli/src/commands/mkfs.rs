@@ -7,9 +7,8 @@ use std::ffi::{OsStr, OsString};
 use clap::Args;
 use platfs::mkfs::{JournalDevice, Plan, Storage};
 use platfs::ondisk::superblock::RawSuperblock;
-use serde_json::json;
 
-use super::cage;
+use super::{cage, json};
 use crate::console::{Console, Failure};
 use crate::format::{self, Format, FormatArgs};
 use crate::image::shown;
@@ -105,14 +104,13 @@ impl Mkfs {
     fn report(&self, planned: &Planned, console: &mut Console<'_>) -> Result<(), Failure> {
         match planned {
             _ if console.is_quiet() && !self.dry_run && !self.json => {}
-            Planned::Volume(plan) if self.json => writeln!(console.out, "{}", as_json(plan, self.dry_run))?,
+            Planned::Volume(plan) if self.json => json::print(console.out, as_json(plan, self.dry_run))?,
             Planned::Volume(plan) => console.out.write_all(self.as_text(plan).as_bytes())?,
             Planned::Journal(journal) if self.json => {
-                writeln!(
-                    console.out,
-                    "{}",
-                    json!({ "written": !self.dry_run, "size_bytes": journal.size_bytes(), "journal_device": true })
-                )?;
+                let (written, bytes) = (!self.dry_run, journal.size_bytes());
+                let facts =
+                    serde_json::json!({ "written": written, "size_bytes": bytes, "journal_device": true });
+                json::print(console.out, facts)?;
             }
             Planned::Journal(journal) => {
                 writeln!(
@@ -170,7 +168,7 @@ fn details(plan: &Plan, raw: &RawSuperblock) -> String {
 
 fn as_json(plan: &Plan, dry_run: bool) -> serde_json::Value {
     let (raw, geometry) = (plan.superblock(), plan.geometry());
-    json!({
+    serde_json::json!({
         "written": !dry_run,
         "size_bytes": plan.size_bytes(),
         "block_size": geometry.block_size.bytes(),

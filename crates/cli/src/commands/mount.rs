@@ -19,6 +19,7 @@ use rustix::thread::CapabilitySet;
 use super::cage;
 use crate::console::{Console, Failure};
 use crate::control::{Listener, Served, Server};
+use crate::door;
 use crate::image;
 use crate::keys;
 use crate::marks;
@@ -141,7 +142,8 @@ impl Mount {
             .map_err(|why| Failure::about(Shown(self.directory().as_os_str().as_bytes()), why))?;
         let mode = options.sandbox.unwrap_or(sandbox);
         if !self.foreground && !self.background {
-            return self.launch(&directory, sandbox, mode != Mode::Off);
+            self.launch(&directory, sandbox, mode != Mode::Off, console.is_json())?;
+            return self.tell(console, &directory);
         }
         let name = image::shown(self.image()).to_string();
         let log = Arc::new(self.open_log()?);
@@ -219,7 +221,13 @@ impl Mount {
 
     /// Mounts in another process that stays. It gets the option `sandbox` as it was given, and a process outside of its
     /// cage where one is wanted.
-    fn launch(&self, directory: &Path, sandbox: Mode, wants_cage: bool) -> Result<(), Failure> {
+    fn launch(
+        &self,
+        directory: &Path,
+        sandbox: Mode,
+        wants_cage: bool,
+        as_json: bool,
+    ) -> Result<(), Failure> {
         let absolute =
             |path: &OsStr| -> io::Result<OsString> { Ok(std::path::absolute(path)?.into_os_string()) };
         let io = |error: io::Error| Failure::Failed(error.to_string().into());
@@ -243,9 +251,8 @@ impl Mount {
         if let Some(threads) = self.threads {
             arguments.extend(["--threads".into(), threads.to_string().into()]);
         }
-        if self.sloppy {
-            arguments.push("--sloppy".into());
-        }
+        let words = [(self.sloppy, "--sloppy"), (as_json, "--json")];
+        arguments.extend(words.into_iter().filter(|(is_set, _)| *is_set).map(|(_, word)| word.into()));
         arguments.extend(["--".into(), self.absolute_image().map_err(io)?, directory.into()]);
         let of_store = stores::is_meant(self.image());
         let launched = if wants_cage {
@@ -260,6 +267,18 @@ impl Mount {
                 None => ended_too_early(directory, status),
             }),
         }
+    }
+
+    /// Says what is mounted, where JSON is wanted: on one line, since the reader of a server's output waits for no end.
+    fn tell(&self, console: &mut Console<'_>, directory: &Path) -> Result<(), Failure> {
+        if !console.is_json() || self.background {
+            return Ok(());
+        }
+        let read_only = door::mounted_on(directory).is_none_or(|mount| mount.read_only);
+        let image = self.absolute_image().unwrap_or_else(|_| self.image().to_owned());
+        let object = super::umount::object(Path::new(&image), directory, read_only);
+        writeln!(console.out, "{}", serde_json::Value::Object(object))?;
+        Ok(console.out.flush()?)
     }
 
     /// The image by a name that holds in any working directory.
@@ -324,6 +343,7 @@ impl Mount {
         let keeper = keeper.map_err(|error| failed(&memory::lacking(&error)))?;
         tree.limited_by(Limits::raise(directory, below), session.notifier());
         tree.look_at_room();
+        self.tell(console, directory)?;
         if self.background {
             daemon::detach().map_err(|error| failed(&memory::lacking(&error)))?;
             group.map(tuning::group_comes_first).unwrap_or_default();

@@ -16,6 +16,7 @@ use platfs_host::{
 use super::get::{outside, place};
 use super::kept::{Links, Lost};
 use super::live;
+use crate::bulk::Done;
 use crate::console::{Console, Failure};
 use crate::door::output::Output;
 
@@ -28,7 +29,7 @@ pub(super) struct How {
 
 /// Copies a file of a mount, or a directory with all that is in it, to a name of the host.
 pub(super) fn get(
-    console: &mut Console<'_>,
+    (console, done): (&mut Console<'_>, &mut Done),
     (directory, source): (&OsStr, &OsStr),
     out: &Path,
     how: How,
@@ -54,7 +55,11 @@ pub(super) fn get(
         return Err(outside(target, what));
     }
     match &found.1 {
-        Opened::File(file) => file_to(file, &found.0, (&place, how.force)),
+        Opened::File(file) => {
+            file_to(file, &found.0, (&place, how.force))?;
+            live::add(done, &Done { files: 1, bytes: found.0.size, ..Done::default() });
+            Ok(())
+        }
         Opened::Directory(_) => {
             let there = |error: io::Error| outside(target, error);
             let new = place
@@ -66,7 +71,7 @@ pub(super) fn get(
             let way = Descent::new(new.directory().try_clone().map_err(there)?);
             let links = Links::new(new.directory()).map_err(there)?;
             let (lists, lost) = (Vec::new(), Lost::default());
-            let mut copies = Copies { console, way, target, links, lists, lost };
+            let mut copies = Copies { console, done, way, target, links, lists, lost };
             walk(&shown, found, &mut copies)?;
             let Copies { console, lost, .. } = copies;
             lost.say(console, &shown);
@@ -98,6 +103,7 @@ fn dress(copy: &Handle, facts: &Facts) -> io::Result<()> {
 /// Makes copies below a new directory.
 struct Copies<'a, 'c> {
     console: &'a mut Console<'c>,
+    done: &'a mut Done,
     way: Descent,
     /// The name that the directory gets, for messages.
     target: &'a Path,
@@ -113,6 +119,7 @@ impl Copies<'_, '_> {
         let xattrs = entry.xattrs(opened)?;
         if let Opened::Directory(_) = opened {
             self.lists.push(xattrs);
+            self.done.directories += 1;
             // The one that was named is there.
             if entry.depth > 0 {
                 self.way.make(name)?;
@@ -123,12 +130,14 @@ impl Copies<'_, '_> {
         let here = self.way.here()?;
         if let Some(first) = self.links.first(facts.id).filter(|_| facts.links > 1) {
             let (above, known) = first?;
+            self.done.files += 1;
             return above.link(known, here, name);
         }
         let copy = match opened {
             Opened::File(from) => {
                 let fresh = here.create(name, 0o600)?;
                 platfs_host::copy(from, &fresh, facts.size)?;
+                self.done.bytes += facts.size;
                 Handle::of(&fresh)?
             }
             Opened::Link(target) => {
@@ -140,6 +149,7 @@ impl Copies<'_, '_> {
                 here.handle(name)?
             }
         };
+        self.done.files += 1;
         if facts.links > 1 {
             self.links.note(facts.id, name);
         }

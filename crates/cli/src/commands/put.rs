@@ -3,6 +3,7 @@
 //! Owns: which paths are meant, standard input, and what is said of a copy that ended early. Files and trees of the host
 //! are taken by [`crate::bulk::take`].
 
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::io::{self, Read};
@@ -66,8 +67,10 @@ impl Put {
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         if live::is_directory(self.image.name()) {
-            return into_mount::put(console, self.image.name(), &self.paths, &self.how()?);
+            let done = into_mount::put(console, self.image.name(), &self.paths, &self.how()?)?;
+            return live::say(console, console.is_json(), &done);
         }
+        let sum = Cell::new(Done::default());
         writing::change_towards(&self.image, &self.paths, console, |image, source, target| {
             if source == "-" && writing::is_directory(image, target) {
                 let target = Shown(target.as_bytes());
@@ -79,28 +82,42 @@ impl Put {
             let is_directory = Path::new(source).is_dir();
             let to = writing::target(image, &Source { path: source, is_directory }, target)?;
             let Place { directory, name } = writing::place(image, &to)?;
-            self.one(image, source, &To { directory, name, path: &to })
-        })
+            let (done, copied) = self.one(image, source, &To { directory, name, path: &to });
+            let mut all = sum.get();
+            live::add(&mut all, &done);
+            sum.set(all);
+            copied
+        })?;
+        live::say(console, console.is_json(), &sum.get())
     }
 
-    fn one(&self, image: &OpenImage, source: &OsStr, to: &To<'_>) -> Result<(), Failure> {
+    /// Copies one, and says what was done in any case.
+    fn one(&self, image: &OpenImage, source: &OsStr, to: &To<'_>) -> (Done, Result<(), Failure>) {
         if source == "-" {
-            return self.stream(image, &mut progress::stdin(), to);
+            return match self.stream(image, &mut progress::stdin(), to) {
+                Ok(bytes) => (Done { files: 1, bytes, ..Done::default() }, Ok(())),
+                Err(failure) => (Done::default(), Err(failure)),
+            };
         }
+        let (actor, watcher) = (Actor::root(), Alone);
+        let job = Job::new(&image.volume, &actor, &watcher, Terms::ALL);
+        let copied = self.take(image, &job, source, to);
+        (job.done(), copied)
+    }
+
+    fn take(&self, image: &OpenImage, job: &Job<'_>, source: &OsStr, to: &To<'_>) -> Result<(), Failure> {
         let path = Path::new(source);
         let found = platfs_host::named(path).map_err(|error| host(source, error))?;
         if let Some(what) = refused_alone(&found).filter(|_| !self.recursive) {
             return Err(host(source, what));
         }
         let name = &Name::of(to.path.as_bytes(), to.name).map_err(|halt| writing::halted(image, halt))?;
-        let (actor, watcher) = (Actor::root(), Alone);
-        let job = Job::new(&image.volume, &actor, &watcher, Terms::ALL);
         let target = copy::Target { directory: to.directory, name, path: to.path.as_bytes() };
         let options =
             take::Options { whole: self.recursive, force: self.force, owner: self.owner_in(image)? };
         let mut left_out = LeftOut::default();
         let note = &mut |path: &Path, why: &str| left_out.note(path, why);
-        let taken = take::take(&job, (path, found), target, options, note);
+        let taken = take::take(job, (path, found), target, options, note);
         taken.map_err(|halt| ended(writing::halted(image, halt), &job.done()))?;
         left_out.into_result(source)
     }
@@ -116,8 +133,8 @@ impl Put {
         Ok(into_mount::How { recursive: self.recursive, force: self.force, owner })
     }
 
-    /// Standard input, whose length is not known before its end.
-    fn stream(&self, image: &OpenImage, data: &mut dyn Read, to: &To<'_>) -> Result<(), Failure> {
+    /// Standard input, whose length is not known before its end; the bytes that it had.
+    fn stream(&self, image: &OpenImage, data: &mut dyn Read, to: &To<'_>) -> Result<u64, Failure> {
         let (volume, To { directory, name, path }) = (&image.volume, *to);
         let failed = |error: Error| match error {
             Error::Exists if !self.force => {
@@ -149,7 +166,8 @@ impl Put {
         }
         drop(writer);
         volume.inode(number).set_times(Some(now), Some(now)).map_err(failed)?;
-        name_it(volume, number, directory, name, self.force).map_err(failed)
+        name_it(volume, number, directory, name, self.force).map_err(failed)?;
+        Ok(at)
     }
 }
 

@@ -1,6 +1,7 @@
 //! `plat serve`: an image as a block device for virtual machines.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use clap::Args;
 use platfs::device::Device;
 use platfs_host::{Id, Place};
+use serde_json::{Map, Value};
 
 use super::cage;
 use crate::console::{Console, Failure};
@@ -19,7 +21,7 @@ use crate::reading::open_device;
 use crate::sandbox::{self, Group, Mode, Plan};
 use crate::signals::StopSignals;
 use crate::stores;
-use crate::text::Shown;
+use crate::text::{self, Shown};
 
 /// Arguments of `plat serve`.
 #[derive(Args, Debug)]
@@ -39,6 +41,20 @@ pub struct Serve {
 }
 
 impl Serve {
+    /// Says that it serves, on one line: its reader waits for no end.
+    fn tell(&self, console: &mut Console<'_>, name: &str) -> Result<(), Failure> {
+        if console.is_json() {
+            let mut object = Map::from_iter([("read_only".to_owned(), self.read_only.into())]);
+            text::put_bytes(&mut object, "image", self.image.as_bytes());
+            text::put_bytes(&mut object, "socket", self.nbd.as_os_str().as_bytes());
+            writeln!(console.out, "{}", Value::Object(object))?;
+        } else {
+            let socket = Shown(self.nbd.as_os_str().as_bytes());
+            writeln!(console.out, "{name} served on {socket}")?;
+        }
+        Ok(console.out.flush()?)
+    }
+
     fn cage(&self) -> Plan {
         let plan = cage::with_image(cage::system(), &self.image, !self.read_only);
         // What the bytes mean, its clients see to, and a store is reached through more than a file is.
@@ -78,8 +94,7 @@ impl Serve {
         };
         let export = self.export(&device).map_err(|why| Failure::about(&name, why))?;
         let stop = StopSignals::hold().map_err(failed)?;
-        writeln!(console.out, "{name} served on {}", socket())?;
-        console.out.flush()?;
+        self.tell(console, &name)?;
         let server = Server::start(listener, export).map_err(failed)?;
         let signal = stop.wait();
         // What clients have written and not flushed is not thrown away.

@@ -15,7 +15,7 @@ use crate::image;
 use crate::sandbox;
 use crate::size::human;
 use crate::stores;
-use crate::text::Shown;
+use crate::text::{self, Shown};
 
 /// Arguments of `plat store`.
 #[derive(Args, Debug)]
@@ -164,12 +164,14 @@ impl Whole {
                 continue;
             }
             let kind = if one.flags.frozen { "snapshot" } else { "volume" };
+            let created = text::whole_seconds(one.created);
             let open = if one.flags.open {
                 format!("  open: {}", Shown(one.holder.as_bytes()))
             } else {
                 String::new()
             };
-            writeln!(console.out, "{:>10}  {kind:8}  {}{open}", human(one.size), Shown(one.name.as_bytes()))?;
+            let (size, name) = (human(one.size), Shown(one.name.as_bytes()));
+            writeln!(console.out, "{size:>10}  {kind:8}  {created}  {name}{open}")?;
         }
         if self.json {
             array.end(console.out)?;

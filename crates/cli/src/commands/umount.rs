@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::io::Errno;
+use serde_json::{Map, Value};
 
+use super::json;
 use crate::console::{Console, Failure};
 use crate::control::client::Awaited;
-use crate::text::Shown;
+use crate::text::{self, Shown};
 use crate::{door, stores};
 
 /// How long a process that can't be asked may take to end before its image is reported as still in use.
@@ -55,6 +57,13 @@ impl Umount {
 /// Lists what is mounted by us.
 pub(super) fn list(console: &mut Console<'_>) -> Result<(), Failure> {
     let mounts = door::of_ours();
+    if console.is_json() {
+        let mut array = json::Array::default();
+        for mount in &mounts {
+            array.push(console.out, object(&mount.source, &mount.directory, mount.read_only))?;
+        }
+        return Ok(array.end(console.out)?);
+    }
     if mounts.is_empty() {
         console.note("nothing is mounted by plat; `plat mount IMAGE DIR` mounts an image");
     }
@@ -64,6 +73,14 @@ pub(super) fn list(console: &mut Console<'_>) -> Result<(), Failure> {
         writeln!(console.out, "{} on {} ({how})", Shown(source.as_bytes()), Shown(directory.as_bytes()))?;
     }
     Ok(())
+}
+
+/// A mount in JSON.
+pub(super) fn object(source: &Path, directory: &Path, read_only: bool) -> Map<String, Value> {
+    let mut object = Map::from_iter([("read_only".to_owned(), read_only.into())]);
+    text::put_bytes(&mut object, "image", source.as_os_str().as_bytes());
+    text::put_bytes(&mut object, "directory", directory.as_os_str().as_bytes());
+    object
 }
 
 /// A mount on its way out.

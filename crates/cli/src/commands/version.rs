@@ -1,6 +1,7 @@
 //! `plat version`: which program this is.
 
 use clap::Args;
+use serde_json::json;
 
 use crate::VERSION;
 use crate::console::{Console, Failure};
@@ -21,10 +22,16 @@ pub struct Version {}
 
 impl Version {
     pub(super) fn run(console: &mut Console<'_>) -> Result<(), Failure> {
-        let named = |has: bool| {
-            let names: Vec<&str> =
-                PARTS.iter().filter(|(_, built)| *built == has).map(|(name, _)| *name).collect();
-            if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
+        let parts = |has: bool| -> Vec<&str> {
+            PARTS.iter().filter(|(_, built)| *built == has).map(|(name, _)| *name).collect()
+        };
+        if console.is_json() {
+            let facts = json!({ "version": VERSION, "with": parts(true), "without": parts(false) });
+            return Ok(super::json::print(console.out, facts)?);
+        }
+        let named = |has: bool| match parts(has) {
+            names if names.is_empty() => "nothing".to_owned(),
+            names => names.join(", "),
         };
         writeln!(console.out, "plat {VERSION}")?;
         Ok(writeln!(console.out, "built with {}; without {}", named(true), named(false))?)

@@ -68,10 +68,31 @@ fn mount_words() -> Vec<String> {
 
 /// Has bash offer options to who has typed a dash, and files else: it offers files where the script offers nothing. Patterns
 /// are off meanwhile, since words of the usage would be taken for some.
+///
+/// A path from the root behind an image is one in it, and any word is where a command has no use for files of the host.
 const FOR_BASH: &str = r#"
+_plat_inside() {
+    local image=${COMP_WORDS[2]} typed=$1 above= name
+    (( COMP_CWORD > 2 )) && [[ -f $image && $typed != -* ]] || return 1
+    case ${COMP_WORDS[1]} in
+        ls|tree|stat|cat|rm|mv|cp|ln|mkdir|chmod|chown|xattr|fallocate|convert|frag) ;;
+        get|put) [[ $typed == /* ]] || return 1 ;;
+        *) return 1 ;;
+    esac
+    [[ $typed == */* ]] && above=${typed%/*}/
+    COMPREPLY=()
+    while IFS= read -r name; do
+        [[ $above$name == "$typed"* ]] && COMPREPLY+=("$above$name")
+    done < <(plat ls -1 "$image" "${above:-/}" 2>/dev/null)
+    (( ${#COMPREPLY[@]} > 0 ))
+}
 _plat_words() {
     local had=$- word kept=()
     set -f
+    if _plat_inside "$2"; then
+        [[ $had == *f* ]] || set +f
+        return
+    fi
     _plat "$@"
     [[ $had == *f* ]] || set +f
     if [[ "$2" != -* ]]; then

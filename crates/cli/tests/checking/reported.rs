@@ -168,6 +168,28 @@ fn a_clock_that_is_behind_is_in_nobodys_way() {
     assert_whole(&scratch, &image, "clock");
 }
 
+/// Files that were removed while they were open are work left over, as after a power failure: nothing is broken.
+#[test]
+fn a_volume_with_orphans_only_is_not_called_broken() {
+    if !ready("a_volume_with_orphans_only_is_not_called_broken") {
+        return;
+    }
+    let scratch = Scratch::new("reported-orphans");
+    let image = made(&scratch, "-t ext4 -O ^orphan_file", "32M");
+    let file = scratch.join("file");
+    std::fs::write(&file, "removed").unwrap();
+    tool::debugfs_write(&image, &format!("write {} file", file.display()));
+    for request in ["unlink file", "set_inode_field <12> links_count 0", "set_super_value last_orphan 12"] {
+        tool::debugfs_write(&image, request);
+    }
+    let looked = plat("check -n", &image, &[]);
+    let said = crate::text(&looked);
+    assert_eq!(looked.code, std::process::ExitCode::from(4), "{said}");
+    assert!(said.contains("none of them damage") && !said.contains("NOT SOUND"), "{said}");
+    assert_eq!(plat("check -p", &image, &[]).code, std::process::ExitCode::from(1));
+    assert_whole(&scratch, &image, "orphans");
+}
+
 /// Runs `plat` with a limit of a file's size, in units of 512 bytes.
 fn limited(limit: u64, arguments: &[&str], image: &Path, rest: &[&Path]) -> Output {
     let mut command = Command::new("sh");

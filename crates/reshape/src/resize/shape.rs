@@ -89,7 +89,9 @@ fn of_blocks(old: &RawSuperblock, before: &Geometry, blocks: u64) -> Result<Shap
     raw.set_reserved_blocks_count(share(old.reserved_blocks_count(), blocks, old.blocks_count()));
     settle_descriptors(&mut raw, before, groups);
     settle_backups(&mut raw, before.groups, groups);
-    let geometry = geometry(&raw)?;
+    // The superblock is ours: what is wrong with it is the size.
+    let geometry = Geometry::from_superblock(&raw)
+        .or_else(|_| refused(format!("{blocks} blocks can't hold the tables of a volume")))?;
     let header = u64::from(geometry.group_header(Group(0)).count);
     if header + 2 + u64::from(geometry.inode_table_blocks()) >= u64::from(geometry.blocks_per_group) {
         return refused(format!(

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use platfs_image::disk::{Disk, Format, Place};
+use platfs_image::disk::{Disk, Format, Place, Verity};
 
 use crate::console::Failure;
 use crate::image;
@@ -35,6 +35,13 @@ impl DiskArgs {
     pub fn beside(&self) -> Vec<PathBuf> {
         let tree = self.verity.iter().filter(|file| !file.is_empty()).map(PathBuf::from);
         self.bmap.iter().cloned().chain(tree).collect()
+    }
+
+    /// The line with which the kernel opens an image through its hashes.
+    pub fn opening(&self, image: &OsStr, verity: &Verity) -> String {
+        let tree = self.verity.as_deref().filter(|file| !file.is_empty()).unwrap_or(image);
+        let (image, tree) = (image::shown(image), image::shown(tree));
+        format!("veritysetup open {image} NAME {tree} {} --hash-offset={}", verity.root_hash(), verity.offset)
     }
 
     /// The disk that is asked for, for an image of that name.
