@@ -58,7 +58,7 @@ struct CommandLine {
     /// No progress, no summary.
     #[arg(short, long, global = true, help_heading = "For all commands")]
     quiet: bool,
-    /// What was done as JSON, and messages.
+    /// Report as JSON, messages too.
     #[arg(long, global = true, help_heading = "For all commands")]
     json: bool,
 }
