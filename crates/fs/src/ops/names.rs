@@ -175,9 +175,9 @@ pub(crate) fn resolve_from(
         path.split(|byte| *byte == b'/').rev().filter(|part| !part.is_empty()).map(<[u8]>::to_vec).collect()
     };
     // A slash at the end says that a directory is meant, and a link to one is followed.
-    let wants_directory = path.last() == Some(&b'/');
-    let follow_last = follow_last || wants_directory;
     let mut left = split(path);
+    let wants_directory = path.last() == Some(&b'/') && !left.is_empty();
+    let follow_last = follow_last || wants_directory;
     let mut here = if path.first() == Some(&b'/') { InodeNumber::ROOT } else { directory };
     let mut followed = 0;
     while let Some(name) = left.pop() {
