@@ -293,7 +293,7 @@ impl Build {
             )),
             BuildError::NoRoom { given, room } => Failure::about(
                 shown,
-                format!("it has {}, and --size asks for {}; nothing was written", human(room), human(given)),
+                format!("it has {room} bytes, and --size asks for {given}; nothing was written"),
             ),
             error @ BuildError::DeviceTooSmall { .. } => Failure::about(shown, error),
             BuildError::Volume(platfs::Error::Io { source, .. })
