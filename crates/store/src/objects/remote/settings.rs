@@ -246,6 +246,23 @@ fn is_yes(text: &str) -> Result<bool> {
 mod tests {
     use super::*;
 
+    /// Holds for types whose values are wiped when they are dropped; a program for others does not compile.
+    fn assert_wiped(_: &impl zeroize::ZeroizeOnDrop) {}
+
+    #[test]
+    fn what_is_read_of_credentials_is_wiped_when_it_is_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("credentials");
+        let text = "[default]\naws_secret_access_key = secret\n";
+        std::fs::write(&path, text).unwrap();
+        let bytes = read(&path).unwrap().unwrap();
+        assert_wiped(&bytes);
+        assert_eq!(*bytes, text.as_bytes());
+        let entries = section(text, "default").unwrap();
+        assert_wiped(&entries["aws_secret_access_key"]);
+        assert_eq!(*entries["aws_secret_access_key"], "secret");
+    }
+
     #[test]
     fn profiles_are_read_as_their_programs_write_them() {
         let text = "[default]\nregion = a\n# no = comment\n[profile other]\nregion=b\ns3 =\n  endpoint_url = nested\n\
