@@ -65,7 +65,7 @@ pub(crate) fn hex(colour: u32) -> String {
     format!("#{colour:06x}")
 }
 
-/// What something of a class is filled with: readers that know no styles see the light colour.
+/// The fill of a class: readers that know no styles see the light colour.
 pub(crate) fn fill(class: &str, colour: Pair) -> String {
     format!("class=\"{class}\" fill=\"{}\"", hex(colour.0))
 }

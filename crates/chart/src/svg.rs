@@ -49,7 +49,7 @@ fn float(count: usize) -> f64 {
     count as f64
 }
 
-/// Where an axis begins: at zero, unless all values lie far from it and close together.
+/// The begin of an axis: at zero, unless all values lie far from it and close together.
 fn begin(low: f64, high: f64) -> f64 {
     if low >= 0.0 && low < 0.6 * high { 0.0 } else { low }
 }
@@ -80,7 +80,7 @@ struct Canvas {
     out: String,
     x: (f64, f64),
     y: (f64, f64),
-    /// Where the data ends and the legend begins.
+    /// The place at which the data ends and the legend begins.
     right: f64,
 }
 

@@ -26,7 +26,7 @@ pub enum Failure {
     OutputClosed,
 }
 
-/// What failed.
+/// A failure, in words and by its kind.
 #[derive(Debug)]
 pub struct Trouble {
     /// One line, `SUBJECT: what, where, remedy`.
@@ -55,7 +55,7 @@ impl Display for Trouble {
 }
 
 impl Trouble {
-    /// The same with more behind it.
+    /// Adds more behind it.
     #[must_use]
     pub fn and(mut self, more: impl Display) -> Self {
         self.text = format!("{}; {more}", self.text);
@@ -123,7 +123,7 @@ impl Failure {
         Failure::Failed(Trouble { text: format!("{file}: {what}"), file: Some(file), kind })
     }
 
-    /// What it says.
+    /// Its text.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
@@ -197,7 +197,7 @@ impl<'a> Console<'a> {
         self.quiet
     }
 
-    /// Where the summary of a command goes.
+    /// The stream to which the summary of a command goes.
     pub fn summary(&mut self) -> Summary<'_> {
         Summary { out: (!self.quiet).then_some(&mut *self.out) }
     }

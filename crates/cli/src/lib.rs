@@ -63,7 +63,7 @@ struct CommandLine {
     json: bool,
 }
 
-/// What this is.
+/// One line about the program.
 const ABOUT: &str = "Build, read, change, check and mount ext2, ext3 and ext4 images";
 
 /// Reads a command line.

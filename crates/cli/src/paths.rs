@@ -118,7 +118,7 @@ fn step(pattern: &[u8], byte: u8) -> Step {
     }
 }
 
-/// What stands behind `[`, and its length with the `]`; nothing if there is none.
+/// The set of bytes behind `[`, and its length with the `]`; nothing if there is none.
 fn class(rest: &[u8]) -> Option<(impl Fn(u8) -> bool, usize)> {
     let not = usize::from(rest.first().is_some_and(|byte| b"!^".contains(byte)));
     // A bracket in front is a member.
@@ -165,7 +165,7 @@ pub fn unescaped(shown: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// What stands behind a backslash, and the rest.
+/// The bytes that a mark behind a backslash stands for, and the rest.
 fn mark(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let hex = |digits: &[u8]| u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
     match text {

@@ -216,7 +216,7 @@ pub fn open_device(image: &OsStr) -> Result<Arc<dyn Device>, Failure> {
     })
 }
 
-/// What is meant by `disk.img:/etc`, where there is no file of that name.
+/// The hint for `disk.img:/etc`, where there is no file of that name.
 fn with_colon(image: &OsStr) -> Option<String> {
     let text = image.to_str().filter(|text| !stores::is_meant(OsStr::new(text)))?;
     let (file, path) = text.split_once(':')?;

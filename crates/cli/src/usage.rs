@@ -1,5 +1,5 @@
 //! Complaints about a command line, in our words and our form: `plat: what is wrong`, and below it where the usage stands.
-//! What the parser of arguments and the standard library say of numbers is put so that a user can do something with it.
+//! Errors of the parser of arguments, and of numbers, in words that help a user.
 //!
 //! Owns: these words, and what is meant by a word that is no command. Excludes what commands say of values together.
 
@@ -51,7 +51,7 @@ pub(crate) fn wants_json(arguments: &[OsString]) -> bool {
     arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json")
 }
 
-/// What is wrong, and what was meant or how it is right. Nothing of help and version, which come as they are.
+/// The error, and the word that was meant or how it is right. Nothing of help and version, which come as they are.
 pub(crate) fn problem(error: &Error) -> String {
     if let Some(problem) = number_problem(error) {
         return problem;
@@ -67,13 +67,13 @@ pub(crate) fn problem(error: &Error) -> String {
     }
 }
 
-/// Where the usage stands.
+/// The command that shows the help for a command line.
 pub(crate) fn help_of(arguments: &[OsString]) -> String {
     let command = command_of(arguments);
     if command.is_empty() { "plat --help".to_owned() } else { format!("plat {command} --help") }
 }
 
-/// What somebody meant with a word that is nothing here.
+/// The command that somebody meant with a word that is none.
 fn meant(error: &Error) -> Option<String> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),

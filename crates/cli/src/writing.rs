@@ -20,7 +20,7 @@ use crate::image;
 use crate::reading::{OpenImage, not_writable};
 use crate::text::Shown;
 
-/// What goes to another place.
+/// A file or directory that goes to another place.
 pub struct Source<'s> {
     /// Its path, of the image or of the host.
     pub path: &'s OsStr,

@@ -452,7 +452,7 @@ fn copies_get_no_list_of_the_directory_that_they_come_to() {
     judge(mounted, &image);
 }
 
-/// What first went wrong is told, not what went wrong by that.
+/// The first failure is told, not those that follow from it.
 #[test]
 fn a_full_volume_names_the_file_that_had_no_room() {
     let test = "a_full_volume_names_the_file_that_had_no_room";

@@ -209,7 +209,7 @@ make -s -C "$2" install-files "PLAT=$3" "DESTDIR=$1/root"
 exec chroot "$1/root" env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/root LC_ALL=C bash -euc "$4"
 "#;
 
-/// What mount(8) and /etc/fstab do with an image there.
+/// An image is mounted there by mount(8) and by /etc/fstab.
 const MOUNTS: &str = r#"mkdir /srv/mnt; plat mkfs -q /srv/disk.img 16M
 mount -t plat /srv/disk.img /srv/mnt; echo one >/srv/mnt/one; findmnt -no FSTYPE /srv/mnt; umount /srv/mnt
 mount -t fuse.plat -o ro /srv/disk.img /srv/mnt; cat /srv/mnt/one; umount /srv/mnt
@@ -335,7 +335,7 @@ fn an_image_is_the_same_where_proc_is_not_mounted() {
     assert_eq!(usual.windows(4).any(|bytes| bytes == b"mark"), marked);
 }
 
-/// What two scripts ask: whether something failed, and why, without reading prose.
+/// Two scripts learn that something failed, and why, without reading prose.
 #[test]
 fn failures_are_json_where_json_is_asked_for() {
     let scratch = Scratch::new("json");

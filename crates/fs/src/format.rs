@@ -32,7 +32,7 @@ pub struct Format {
     pub hash_version: u8,
     /// Whether directory hashes treat characters as unsigned.
     pub unsigned_hash: bool,
-    /// Whether files have a block with the name of their translator, as those of the Hurd.
+    /// Files have a block with the name of their translator, as those of the Hurd.
     pub(crate) has_translators: bool,
     /// The keys of encrypted files.
     pub(crate) keys: Keyring,

@@ -105,7 +105,7 @@ fn paths_begin_where_they_are_asked_for_and_stay_inside() {
     assert_sound(device);
 }
 
-/// What std::fs says of slashes at the end of a path, and of links that lead nowhere.
+/// Slashes at the end of a path, and links that lead nowhere, are as in std::fs.
 #[test]
 fn paths_mean_what_the_standard_library_has_them_mean() {
     let (image, device) = image();

@@ -40,7 +40,7 @@ const MORE: [&str; 12] = [
     ">=2048 %",
 ];
 
-/// Which values of a figure are better.
+/// The better of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Better {
     /// The smaller.
@@ -50,7 +50,7 @@ pub(crate) enum Better {
 }
 
 impl Better {
-    /// What is known of a figure.
+    /// The better values of a figure, if that is known.
     pub(crate) fn of(figure: &str) -> Option<Better> {
         match (LESS.contains(&figure), MORE.contains(&figure)) {
             (true, _) => Some(Better::Less),
@@ -59,7 +59,7 @@ impl Better {
         }
     }
 
-    /// What a value is multiplied by so that the larger is the better.
+    /// The factor of a value with which the larger is the better.
     pub(crate) fn sign(self) -> f64 {
         if self == Better::Less { -1.0 } else { 1.0 }
     }

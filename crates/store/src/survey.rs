@@ -71,7 +71,7 @@ pub fn volumes(store: &Store, removed: bool) -> Result<Vec<Manifest>> {
 pub(crate) struct Marked {
     /// Keys.
     pub(crate) keys: BTreeSet<String>,
-    /// What holds data, by its key, each with a volume that has it.
+    /// Objects with data, by key, each with a volume that has it.
     pub(crate) targets: BTreeMap<String, (Target, Arc<Owner>)>,
     /// Epochs whose objects count from a number on, of volumes that are open.
     pub(crate) growing: BTreeMap<(VolumeId, u64), u64>,
@@ -84,9 +84,9 @@ pub(crate) struct Owner {
     size: u64,
 }
 
-/// What all threads have noted together: that takes memory.
+/// A bound of the memory that the notes of all threads take.
 struct Room {
-    /// What volumes refer to that were looked at. It counts once, whoever shares it.
+    /// Objects to which the volumes refer that were looked at. Each counts once, however many share it.
     all: Mutex<Marked>,
     /// Objects of `all`, and those of each volume that is looked at, which are not in `all` yet.
     taken: AtomicUsize,

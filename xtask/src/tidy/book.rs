@@ -43,7 +43,7 @@ pub(super) fn check(root: &Path, found: &mut Vec<String>) {
     );
 }
 
-/// Whether a link of a page leads out of `docs`, which is all that the book has.
+/// True if a link of a page leads out of `docs`, which is all that the book has.
 fn leaves(page: &str, link: &str) -> bool {
     let above = page.matches('/').count();
     let steps = link.split('/').scan(above, |depth, part| {

@@ -16,7 +16,7 @@ const STRIP: u32 = 16;
 const NAMES: u32 = 280;
 const LONGEST: usize = 42;
 
-/// What is drawn with a colour: nothing in use over every eighth to all of it, and what lies around.
+/// The meaning of colours: nothing in use over every eighth to all of it, and what lies around.
 fn classes() -> Vec<(String, Pair)> {
     let levels = (0..10).map(|at| (format!("l{at}"), shade(at)));
     let around = [("paper", PAPER), ("ink", INK), ("track", RAISED), ("s0", series(0))];

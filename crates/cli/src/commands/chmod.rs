@@ -78,7 +78,7 @@ fn parse(text: &str) -> Result<Mode, String> {
     Ok(Mode::Changes(changes))
 }
 
-/// What is wrong with a clause that has no sign.
+/// The message about a clause that has no sign.
 fn no_mode(clause: &str) -> String {
     if clause.contains(['.', '/']) {
         return "is no mode: first comes the image, then the mode, then paths".into();

@@ -89,7 +89,7 @@ pub struct Mount {
     background: bool,
 }
 
-/// What is said to a user who mounts a volume whose root directory is closed to him, with the remedies.
+/// The warning for a user who mounts a volume whose root directory is closed to him, with the remedies.
 fn not_yours(opened: &Opened, options: &MountOptions) -> Option<String> {
     let user = rustix::process::geteuid();
     let as_it_is = opened.writable && !options.fake_root && !options.appearance.is_any();

@@ -1,4 +1,4 @@
-//! What the scripts for shells know beyond the parser: topics, mount options, and that words without a dash are files.
+//! Scripts for shells know more than the parser: topics, mount options, and that words without a dash are files.
 //!
 //! Owns: these, and what is added to a script that the generator makes. Excludes the generator.
 
@@ -19,7 +19,7 @@ pub(super) fn described() -> Command {
     with_values(plat, "mount", "options", mount_words())
 }
 
-/// What can be asked of `plat help`.
+/// Words that `plat help` takes.
 fn help_words(plat: &Command) -> Vec<String> {
     let names = plat.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name);
     names.chain(TOPICS.iter().map(|topic| topic.name)).map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! What holds for the options of all commands, as docs/conventions.md says it for users.
+//! Rules for the options of all commands, as docs/conventions.md says them for users.
 //!
 //! Owns: the table of letters, the exceptions with their reasons, and the walk over all commands that compares them.
 

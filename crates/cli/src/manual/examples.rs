@@ -207,7 +207,7 @@ pub(super) fn of(command: &str) -> &'static [Example] {
     EXAMPLES.iter().find(|(name, _)| *name == command).map_or(&[], |(_, examples)| examples)
 }
 
-/// The same as text behind a long help.
+/// Examples as text behind a long help.
 pub(super) fn text(command: &str) -> String {
     let mut out = String::from("Examples:");
     for (line, meaning) in of(command) {

@@ -9,7 +9,7 @@ pub struct Excuse {
     pub case: &'static str,
     /// What the line of either side has in it.
     pub line: &'static str,
-    /// What the line of the other side has in it.
+    /// A part of the line of the other side.
     pub other: &'static str,
     /// Why it is so.
     #[allow(dead_code, reason = "for people")]

@@ -67,7 +67,7 @@ fn whole(t: &mut Transcript, name: &str) {
     }
 }
 
-/// What the callers of a sequence are to the kernel.
+/// Callers of a sequence.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Callers {
     /// Users, also in user namespaces.

@@ -17,7 +17,7 @@ use crate::inline;
 /// Bytes of the parent's number, before the first entry.
 pub(super) const PARENT_LEN: usize = 4;
 
-/// How entries are laid out where no checksum follows them.
+/// The layout of entries that no checksum follows.
 fn bare(writer: &DirMut<'_, '_>) -> Layout {
     Layout { checksums: false, ..writer.layout }
 }

@@ -33,7 +33,7 @@ impl Folios {
         }
     }
 
-    /// The same where no series begins within.
+    /// Notes a write in which no series begins.
     fn note_gap(&mut self, mut write: FileBlocks) {
         let before = self.0.range_mut(..=write.start).next_back();
         if let Some((start, series)) = before {

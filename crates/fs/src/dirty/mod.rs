@@ -65,7 +65,7 @@ pub(crate) struct State {
     pub(crate) leaving: Vec<FileBlocks>,
     /// How the file grows.
     pub(crate) growth: Growth,
-    /// Where a kernel is followed, how it keeps what is dirty.
+    /// The folios of a kernel that is followed.
     pub(crate) folios: Folios,
     /// Write-backs that failed.
     pub(crate) failures: Failures,

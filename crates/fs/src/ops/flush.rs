@@ -57,7 +57,7 @@ struct Flight {
     end: u64,
     /// The file is one that grows.
     growing: bool,
-    /// Where a kernel is followed, the folios in which it would write back.
+    /// The folios in which a kernel that is followed would write back.
     follows: Option<Folios>,
     /// There is no space to cut extents: those that were preallocated pay for it.
     sparing: bool,

@@ -346,7 +346,7 @@ impl Text {
     }
 }
 
-/// What a verdict rests on: one line beside it, and more behind a summary.
+/// The reasons of a verdict: one line beside it, and more behind a summary.
 fn detail(text: &str) -> String {
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     let line = format!("<span class=\"soft small\">{}</span>", escape(first));
