@@ -117,7 +117,8 @@ fn read_all(image: &Path, scratch: &Scratch) {
     let started = Instant::now();
     let limited = |command: &str, rest: &[&OsStr]| {
         let ran = plat_limited(command, image, rest, OUTPUT_MAX);
-        assert!(ran.err.lines().all(|line| line.starts_with("plat: ")), "{command}: {}", ran.err);
+        let start = if command.contains("--json") { "{\"" } else { "plat: " };
+        assert!(ran.err.lines().all(|line| line.starts_with(start)), "{command}: {}", ran.err);
         ran
     };
     for command in [
