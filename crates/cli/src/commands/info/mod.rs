@@ -87,13 +87,18 @@ fn journal(volume: &Volume, raw: &RawSuperblock) -> platfs::Result<Option<RawJou
     Ok(Some(RawJournalSuperblock::parse(&bytes)?))
 }
 
+/// Ends of the names of images.
+const IMAGES: [&str; 6] = ["img", "raw", "ext2", "ext3", "ext4", "dd"];
+
 impl Info {
     pub(super) fn cage(&self) -> Option<Plan> {
         let path = Path::new(&self.image);
-        // Only what may be an archive is unpacked somewhere. Nothing is unpacked before there is a cage.
+        // Only what may be an archive is unpacked somewhere. Nothing is unpacked before there is a cage, and what has the
+        // name of an image is not read before, either: a slow disk would show nothing till then.
+        let is_named_so = path.extension().is_some_and(|end| IMAGES.iter().any(|name| end == *name));
         let may_be_archive =
             || matches!(target_of(path), Ok((_, Opened::File(file))) if Source::may_be_archive(&file));
-        match path.is_dir() || may_be_archive() {
+        match path.is_dir() || (!is_named_so && may_be_archive()) {
             true => Some(cage::container(&self.image)),
             false => cage::reading(&[&self.image], &[], None),
         }
