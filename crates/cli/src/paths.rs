@@ -14,8 +14,11 @@ pub fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
     [directory, slash, name].concat()
 }
 
-/// Most paths that one pattern becomes.
-const MOST: usize = 1 << 20;
+/// Most bytes of the paths that one pattern becomes, with what each takes beside. A pattern that means more stays as it is,
+/// and nothing has that name: a part of what it means would be worse.
+const MOST: usize = 256 << 20;
+/// Bytes of a path in memory beside its own.
+const EACH: usize = 48;
 
 /// Tells if a path is a pattern.
 fn is_pattern(path: &[u8]) -> bool {
@@ -34,7 +37,7 @@ pub fn expanded(volume: &Volume, paths: &[OsString]) -> Vec<OsString> {
         let found = match typed {
             Some(typed) => vec![typed],
             None if is_plain || !is_pattern(bytes) => Vec::new(),
-            None => matching(volume, bytes),
+            None => matching(volume, bytes, MOST),
         };
         match found.is_empty() {
             true => out.push(path.clone()),
@@ -44,7 +47,7 @@ pub fn expanded(volume: &Volume, paths: &[OsString]) -> Vec<OsString> {
     out
 }
 
-fn matching(volume: &Volume, pattern: &[u8]) -> Vec<Vec<u8>> {
+fn matching(volume: &Volume, pattern: &[u8], most: usize) -> Vec<Vec<u8>> {
     let start = if pattern.starts_with(b"/") { b"/".to_vec() } else { Vec::new() };
     let mut found = vec![start];
     for part in pattern.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
@@ -53,15 +56,22 @@ fn matching(volume: &Volume, pattern: &[u8]) -> Vec<Vec<u8>> {
             found.retain(|path| volume.resolve_link(path).is_ok());
             continue;
         }
-        let mut next = Vec::new();
+        let (mut next, mut bytes) = (Vec::new(), 0);
         for path in &found {
             // A directory that can't be read has nothing that matches.
             let Ok(entries) = volume.resolve(path).and_then(|inode| volume.read_dir(inode)) else { continue };
             let names = entries.map_while(Result::ok).map(|entry| entry.name);
             let names = names.filter(|name| name != b"." && name != b".." && is_match(part, name));
-            let mut names: Vec<Vec<u8>> = names.take(MOST - next.len().min(MOST)).collect();
-            names.sort_unstable();
-            next.extend(names.iter().map(|name| joined(path, name)));
+            let begin = next.len();
+            for name in names {
+                let path = joined(path, &name);
+                bytes += EACH + path.len();
+                if bytes > most {
+                    return Vec::new();
+                }
+                next.push(path);
+            }
+            next.get_mut(begin..).unwrap_or_default().sort_unstable();
         }
         found = next;
     }
@@ -223,6 +233,17 @@ mod tests {
             &b"*a".repeat(100),
             &b"a".repeat(5000).iter().chain(b"b").copied().collect::<Vec<_>>()
         ));
+    }
+
+    #[test]
+    fn a_pattern_means_all_that_it_matches_or_nothing() {
+        let image = platfs::Image::in_memory(8 << 20).unwrap();
+        for name in ["a2", "a1", "b"] {
+            image.write(name, b"x").unwrap();
+        }
+        let found = |most| matching(image.volume(), b"a*", most);
+        assert_eq!(found(MOST), [b"a1".to_vec(), b"a2".to_vec()]);
+        assert_eq!(found(2 * (EACH + 2) - 1), [b""; 0]);
     }
 
     #[test]
