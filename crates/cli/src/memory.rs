@@ -117,6 +117,10 @@ fn places(text: &str, groups: &Path) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Stdio;
+
+    use testkit::again;
+
     use super::*;
 
     #[test]
@@ -161,22 +165,15 @@ mod tests {
     /// It waited for itself for ever.
     #[test]
     fn a_thread_that_panics_without_memory_comes_to_its_end() {
+        let worker = again::test("memory::tests::worker", (PANICS, "1"));
         let mut limited = std::process::Command::new("sh");
-        limited.args(["-c", "ulimit -v 400000; exec \"$@\"", "sh"]).arg(std::env::current_exe().unwrap());
-        limited.args(["--exact", "memory::tests::worker", "--nocapture"]);
-        limited.env(PANICS, "1").env("RUST_BACKTRACE", "1");
-        let mut child =
-            limited.stderr(std::process::Stdio::null()).stdout(std::process::Stdio::null()).spawn().unwrap();
-        // After a minute the harness in the child speaks of it, and ends for lack of memory.
-        for _ in 0..300 {
-            if child.try_wait().unwrap().is_some() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        panic!("it waits for itself");
+        limited
+            .args(["-c", "ulimit -v 400000; exec \"$@\"", "sh"])
+            .arg(worker.get_program())
+            .args(worker.get_args());
+        limited.env(PANICS, "1").env("RUST_BACKTRACE", "1").stderr(Stdio::null()).stdout(Stdio::null());
+        // After a minute the harness in the child would speak of it, and end for lack of memory.
+        again::ended(&mut limited);
     }
 
     #[test]

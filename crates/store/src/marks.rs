@@ -124,7 +124,7 @@ pub(crate) fn now(store: &Store) -> Result<SystemTime> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::process::{Resource, Rlimit, setrlimit};
+    use testkit::again;
 
     use super::*;
     use crate::together::together;
@@ -137,12 +137,8 @@ mod tests {
         if std::env::var_os(LIMITED).is_none() {
             return;
         }
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
-        let size: u64 = size.trim().strip_suffix(" kB").unwrap().parse().unwrap();
         // A thread has two MiB for its calls.
-        let most = Some((size << 10) + (5 << 20));
-        setrlimit(Resource::As, Rlimit { current: most, maximum: most }).unwrap();
+        again::leave_memory(5 << 20);
         assert!(matches!(raced(|_| Ok(())), Err(Error::Host { .. })));
         let sum = |one: &u64, sum: &mut u64| {
             *sum += one;
@@ -156,17 +152,7 @@ mod tests {
     /// Those that were there waited for ever for those that could not come.
     #[test]
     fn who_gets_fewer_threads_than_it_wants_comes_to_its_end() {
-        let mut limited = std::process::Command::new(std::env::current_exe().unwrap());
-        let mut child = limited.args(["--exact", "marks::tests::worker"]).env(LIMITED, "1").spawn().unwrap();
-        for _ in 0..300 {
-            if let Some(status) = child.try_wait().unwrap() {
-                assert_eq!(status.code(), Some(77));
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        panic!("it waits for ever");
+        let status = again::ended(&mut again::test("marks::tests::worker", (LIMITED, "1")));
+        assert_eq!(status.code(), Some(77));
     }
 }

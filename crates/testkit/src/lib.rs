@@ -1,5 +1,6 @@
 //! What the tests of platfs share: nothing here is part of the product.
 //!
+//! - [`again`]: a test that runs once more in a process of its own.
 //! - [`browser`]: a browser without a window.
 //! - [`clock`]: the time that the reference tools see.
 //! - [`scratch`]: a directory that is removed again.
@@ -18,6 +19,7 @@
 //! Functions of this crate panic with a readable message when the machine does not do what a test needs: that is a failed test. What
 //! the machine cannot do at all (no root, no loop device, a missing tool) is asked beforehand, and skipped by [`tool::skip`].
 
+pub mod again;
 pub mod browser;
 pub mod clock;
 pub mod fsck;

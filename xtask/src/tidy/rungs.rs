@@ -261,7 +261,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             images unclean view
             browser fsck mount odd
-            clock many mapped random scratch snapshot tool
+            again clock many mapped random scratch snapshot tool
         ",
         knots: &[],
         long_lists: 0,

@@ -706,6 +706,11 @@ fn info_shows_configurations_of_containers_and_finds_lost_volumes() {
             assert!(said.lines().any(|said| words(said) == line), "{line} in {said}");
         }
     }
+    // With the name of an image it is not unpacked, and the complaint says what it looks like.
+    let named = scratch.join("layout.img");
+    fs::copy(&packed, &named).unwrap();
+    let said = fail(plat(&["info"]).args(cage).arg(&named));
+    assert!(said.contains("gzip -d") && !said.contains("denied"), "{said}");
     let (image, written) = (scratch.join("image"), scratch.join("config.json"));
     build(&layout, &image, &["--image-config", written.to_str().unwrap()]);
     assert_eq!(fs::read_to_string(&written).unwrap(), config);

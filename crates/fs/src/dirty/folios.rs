@@ -68,12 +68,35 @@ impl Folios {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use placement::BlockPolicyKind;
+
     use super::*;
+    use crate::mkfs::{FsType, Options as FormatOptions};
+    use crate::{Image, OpenOptions};
 
     fn of(writes: impl IntoIterator<Item = (u64, u64)>) -> Folios {
         let mut folios = Folios::default();
         writes.into_iter().for_each(|(start, end)| folios.note(FileBlocks::new(start, end)));
         folios
+    }
+
+    /// Each write would else leave something behind for as long as the file is open.
+    #[test]
+    fn nothing_is_noted_where_no_write_waits() {
+        for (delay, noted) in [(0, 0), (1 << 20, 3)] {
+            let device = Arc::new(crate::device::MemoryDevice::new(8 << 20));
+            let options = OpenOptions::new().policy(BlockPolicyKind::Mballoc).delay(delay);
+            let image = Image::format(device, &FormatOptions::new(FsType::Ext4), &options).unwrap();
+            let file = image.create("f").unwrap();
+            for at in [0, 5, 9] {
+                file.write_at(at * 4096, b"x").unwrap();
+            }
+            let number = image.metadata("f").unwrap().inode;
+            let dirty = image.volume().session.delayed.enter(number);
+            assert_eq!(dirty.state().folios.0.len(), noted, "{delay}");
+        }
     }
 
     /// Writes of 16 blocks; the last one has 13, in folios of 8, 4 and 1.

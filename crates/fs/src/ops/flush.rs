@@ -64,6 +64,17 @@ struct Flight {
 }
 
 impl Volume {
+    /// True if placement follows a kernel that writes back.
+    fn follows_write_back(&self) -> bool {
+        self.space.wants_file() && self.session.delayed.is_on()
+    }
+
+    /// True if that kernel keeps what is dirty in folios of many blocks. A write-back forgets them, so where nothing is
+    /// delayed none are noted.
+    pub(super) fn follows_folios(&self) -> bool {
+        self.follows_write_back() && self.space.writes_folios()
+    }
+
     /// Writes back all that became dirty at or before a time, or all; it need not be stable then.
     ///
     /// # Errors
@@ -210,14 +221,9 @@ impl<'v> WriteBack<'v> {
             clusters,
             end: state.pages.end(),
             growing,
-            follows: self.follows().then(|| std::mem::take(&mut state.folios)),
+            follows: self.volume.follows_write_back().then(|| std::mem::take(&mut state.folios)),
             sparing: false,
         })
-    }
-
-    /// Says if placement follows a kernel that writes back.
-    fn follows(&self) -> bool {
-        self.volume.space.wants_file() && self.volume.session.delayed.is_on()
     }
 
     /// Maps what has no blocks, then writes the bytes.

@@ -342,11 +342,11 @@ impl Write<'_> {
             let node = self.seen.node();
             let extends = range.end > node.size().max(state.pages.end());
             volume.session.delayed.note_write(&mut state, range.len(), extends);
-            if volume.space.writes_folios() {
-                state.folios.note(blocks);
-            }
             // Without a delay it may be written once more.
             let is_last = promised && volume.session.delayed.is_on();
+            if volume.follows_folios() {
+                state.folios.note(blocks);
+            }
             volume.session.delayed.change(self.file, &mut state, volume.now(), |pages| {
                 for (block, contents) in &before.edges {
                     pages.fill(*block, contents);

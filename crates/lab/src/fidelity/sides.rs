@@ -60,7 +60,7 @@ pub(super) fn by_kernel(
     read(format!("/proc/fs/ext4/{device}/mb_groups"))?;
     let stats = || read(format!("/proc/fs/ext4/{device}/mb_stats")).map(|text| read_mb_stats(&text));
     let before = stats()?;
-    let _writeback = WritebackPlace::on_one_processor()?;
+    let _writeback = delays.then(WritebackPlace::on_one_processor).transpose()?;
     on_one_processor(|| {
         let directory = Directory::new(mounted.path());
         let mut client = directory.client();

@@ -87,18 +87,13 @@ fn journal(volume: &Volume, raw: &RawSuperblock) -> platfs::Result<Option<RawJou
     Ok(Some(RawJournalSuperblock::parse(&bytes)?))
 }
 
-/// Ends of the names of images.
-const IMAGES: [&str; 6] = ["img", "raw", "ext2", "ext3", "ext4", "dd"];
-
 impl Info {
     pub(super) fn cage(&self) -> Option<Plan> {
         let path = Path::new(&self.image);
-        // Only what may be an archive is unpacked somewhere. Nothing is unpacked before there is a cage, and what has the
-        // name of an image is not read before, either: a slow disk would show nothing till then.
-        let is_named_so = path.extension().is_some_and(|end| IMAGES.iter().any(|name| end == *name));
+        // Only what may be an archive is unpacked somewhere, and nothing before there is a cage.
         let may_be_archive =
             || matches!(target_of(path), Ok((_, Opened::File(file))) if Source::may_be_archive(&file));
-        match path.is_dir() || (!is_named_so && may_be_archive()) {
+        match path.is_dir() || (!is_named_as_image(path) && may_be_archive()) {
             true => Some(cage::container(&self.image)),
             false => cage::reading(&[&self.image], &[], None),
         }
@@ -117,7 +112,13 @@ impl Info {
         }
         let raw = match platfs::read_superblock(&*device) {
             Ok(raw) => raw,
-            Err(_) if is_archive(path) && container::print(console, &self.image, self.json)? => return Ok(()),
+            Err(_)
+                if !is_named_as_image(path)
+                    && is_archive(path)
+                    && container::print(console, &self.image, self.json)? =>
+            {
+                return Ok(());
+            }
             Err(error) => return Err(Failure::about(&name, no_superblock(&*device, &name, &error))),
         };
         let findings = Findings::of(Arc::clone(&device), raw);
@@ -166,6 +167,13 @@ impl Info {
         }
         Ok(json::print(console.out, all)?)
     }
+}
+
+/// True if a file has the name of an image of a disk. It is not looked at for an archive: that is done before the command
+/// shows that it works, and a slow disk would keep the terminal empty.
+fn is_named_as_image(path: &Path) -> bool {
+    let end = path.extension().unwrap_or_default();
+    ["img", "raw", "ext2", "ext3", "ext4", "dd"].iter().any(|name| end == *name)
 }
 
 fn is_archive(path: &Path) -> bool {

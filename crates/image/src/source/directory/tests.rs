@@ -5,6 +5,7 @@ use crate::source::options::SourceOptions;
 use crate::source::reading::Reading;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use testkit::again;
 
 fn catalogue(root: &Path, options: SourceOptions) -> Result<Catalogue, SourceError> {
     let mut reading = Reading::new(&options)?;
@@ -156,12 +157,7 @@ fn worker() {
     let Some(root) = std::env::var_os(LIMITED) else { return };
     let options = || SourceOptions::default().threads(16.try_into().unwrap());
     let listed = |mebibytes: u64| {
-        let status = fs::read_to_string("/proc/self/status").unwrap();
-        let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
-        let size: u64 = size.trim().strip_suffix(" kB").unwrap().parse().unwrap();
-        let limit =
-            rustix::process::Rlimit { current: Some((size << 10) + (mebibytes << 20)), maximum: None };
-        rustix::process::setrlimit(rustix::process::Resource::As, limit).unwrap();
+        again::leave_memory(mebibytes << 20);
         catalogue(Path::new(&root), options())
     };
     // A thread has two MiB for its calls, which are kept for the next one.
@@ -178,17 +174,6 @@ fn fewer_threads_than_are_wanted_list_all_of_a_directory() {
         fs::create_dir(root.path().join(format!("d{number}"))).unwrap();
         fs::write(root.path().join(format!("d{number}/f")), "f").unwrap();
     }
-    let mut limited = std::process::Command::new(std::env::current_exe().unwrap());
-    limited.args(["--exact", "source::directory::tests::worker"]).env(LIMITED, root.path());
-    let mut child = limited.spawn().unwrap();
-    for _ in 0..300 {
-        if let Some(status) = child.try_wait().unwrap() {
-            assert_eq!(status.code(), Some(77));
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    panic!("it waits for ever");
+    let mut limited = again::test("source::directory::tests::worker", (LIMITED, root.path()));
+    assert_eq!(again::ended(&mut limited).code(), Some(77));
 }
