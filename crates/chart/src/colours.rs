@@ -8,7 +8,7 @@ use std::fmt::Write;
 /// A colour in light and in dark surroundings, as 0xRRGGBB.
 pub(crate) type Pair = (u32, u32);
 
-/// Ten that can be told apart with any kind of sight.
+/// The first ten colours. People who see few colours can tell them apart, too.
 const SERIES: [Pair; 10] = [
     (0x000a_62a8, 0x005a_aef0),
     (0x00d0_5a00, 0x00ff_9d47),

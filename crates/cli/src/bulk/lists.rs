@@ -85,7 +85,7 @@ mod tests {
         }
         assert_eq!(numbers(&lists.add(list(21), open())), [12, 13, 14, 15, 16, 17, 18, 20, 21]);
         assert_eq!((lists.bytes, numbers(&lists.all)), (800, vec![11, 19]));
-        // So many are open that there would soon be no room again.
+        // Nearly all lists are of open directories: if only the others went, there would soon be no room again.
         for of in 31..39 {
             assert!(lists.add(list(of), open()).is_empty());
         }

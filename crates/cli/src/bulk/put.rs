@@ -10,8 +10,8 @@ use super::copy::Target;
 use super::maker::{Contents, Maker, New, Place, What};
 use super::{Halt, Job, take};
 
-/// Makes a regular file with the contents, permissions and times of an open file of the host. Returns its inode, by which
-/// whoever asked for it knows it again: others may have given its name to another file.
+/// Makes a regular file with the contents, permissions and times of an open file of the host. Returns its inode. The caller
+/// needs that, since others may have given the name to another file meanwhile.
 ///
 /// # Errors
 /// What the volume, the file or the watcher says; then nothing is made.

@@ -62,7 +62,7 @@ impl Import {
         live::say_at_length(console, self.json, to, &done)
     }
 
-    /// Says what was odd. Whoever wants all that stands before a damage has less than all of the archive.
+    /// Says what was odd. With `--keep-going` it is a failure: less than all of the archive was taken.
     fn odd(&self, console: &mut Console<'_>, mut lines: impl Iterator<Item = String>) -> Result<(), Failure> {
         lines.try_for_each(|line| match self.keep_going {
             true => console.complain(Failure::Failed(line.into())),

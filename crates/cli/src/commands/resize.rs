@@ -83,7 +83,7 @@ fn parse_wanted(text: &str) -> Result<Wanted, String> {
 }
 
 impl Wanted {
-    /// In bytes, of a volume that has so many now.
+    /// The size in bytes that is wanted of a volume that has `has` bytes now.
     fn of(self, has: u64) -> Result<u64, Failure> {
         let wanted = match self {
             Wanted::Exactly(bytes) => Some(bytes),

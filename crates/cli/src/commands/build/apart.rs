@@ -17,8 +17,8 @@ use crate::image;
 const STREAMS: [&str; 2] = ["/dev/stdin", "/dev/stdout"];
 
 impl Build {
-    /// Refuses outputs that are each other, a source or an archive, before anything is written. Whoever names archives only
-    /// has forgotten the image, which comes last.
+    /// Refuses two outputs that are one file, and outputs that are a source or an archive, before anything is written. On a
+    /// line with archives only the image was forgotten, which comes last.
     pub(super) fn keep_apart(&self) -> Result<(), Failure> {
         let image = self.image_file();
         let beside = self.files_beside();
