@@ -114,7 +114,8 @@ impl Session {
         match partitions(&*self.disk) {
             Ok(parts) if !parts.is_empty() => {
                 let parts = parts.iter().map(|part| {
-                    // Of a disk that was cut off, what is there.
+                    // The part of it that is on the disk; a partition that lies wholly behind the end has its own size, and
+                    // holds no volume.
                     let size = part.size_on(&*self.disk).unwrap_or(part.size);
                     let window = Window::new(Arc::clone(&self.disk), part.start, size).ok();
                     let volume = window.is_some_and(|window| may_be_volume(&window));

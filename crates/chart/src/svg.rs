@@ -178,7 +178,7 @@ impl Canvas {
             let _ = write!(path, "{x:.1},{y:.1} ");
         }
         let dashes = match all {
-            1 => String::new(),
+            0 | 1 => String::new(),
             _ => format!(
                 " stroke-dasharray=\"{DASH} {}\" stroke-dashoffset=\"-{}\"",
                 DASH * (all - 1),

@@ -99,7 +99,10 @@ for file in mem environ; do
     if $nobody sh -c "exec 3< /proc/$server/$file" 2>refused; then echo open; else echo shut; fi
 done
 : >told; $nobody strace -qq -o /dev/null -p $server 2>told & tracer=$!
-until [ -s told ] || grep -q 'TracerPid:.*[1-9]' /proc/$server/status; do sleep 0.05; done
+until [ -s told ] || grep -q 'TracerPid:.*[1-9]' /proc/$server/status; do
+    [ -s told ] || kill -0 $tracer || { sleep 0.2; [ -s told ] || { echo 'no tracer' >&2; exit 1; }; }
+    sleep 0.05
+done
 if [ -s told ]; then echo refused; else echo followed; fi
 kill $tracer 2>/dev/null || true; wait $tracer || true
 tr '\0' ' ' < /proc/$server/cmdline; echo

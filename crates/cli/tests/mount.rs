@@ -515,7 +515,6 @@ fn a_mount_with_few_descriptors_works_or_leaves_nothing() {
     assert!(works.contains(&63) && !works.contains(&6), "{works:?}");
 }
 
-/// A narrow address space is said before anything is mounted; a server that runs out of it later leaves a dead mount.
 /// An image is mounted once. Where it is wanted at a second place, that is a bind mount, which ends by itself.
 #[test]
 fn a_second_place_of_a_mount_is_a_bind() {
@@ -538,6 +537,7 @@ fn a_second_place_of_a_mount_is_a_bind() {
     mounted.unmount();
 }
 
+/// A narrow address space is named before anything is mounted; a server that runs out of it while it begins leaves no mount.
 #[test]
 fn a_mount_in_a_narrow_address_space_works_or_says_what_it_lacks() {
     let test = "a_mount_in_a_narrow_address_space_works_or_says_what_it_lacks";

@@ -291,6 +291,7 @@ fn what_is_cut_off_is_taken_as_far_as_it_goes() {
     let image = scratch.join("image");
     succeed(plat(&["mkfs", "-q"]).arg(&image).arg("8M"));
     fail(plat(&["import", "-q"]).arg(&image).arg(&archive));
+    succeed(plat(&["mkfs", "-q", "--force"]).arg(&image).arg("8M"));
     let said = in_part(plat(&["import", "-q", "--keep-going"]).arg(&image).arg(&archive));
     assert!(said.contains("trailer.tar") && said.contains("what stands before is taken"), "{said}");
     assert_eq!(text(plat(&["ls"]).arg(&image)), "a\nb\nc\nlost+found\n");
@@ -664,17 +665,27 @@ fn lack_of_room_below_a_partition_is_told_as_it_is() {
     // No byte of it is zero, so that nothing of it is a hole.
     fs::write(tree.join("f"), vec![1; 12 << 20]).unwrap();
     tool::run(tool::command("mount").args(["-t", "tmpfs", "-o", "size=6M", "none"]).arg(&full));
+    let filled = Filled(&full);
     let disk = full.join("disk");
     File::create(&disk).unwrap().set_len(64 << 20).unwrap();
     tables(&disk, "label: dos\nstart=2048\n");
     let build = |to: PathBuf| plat(&["build", "--force"]).arg(&tree).arg(to).output().unwrap();
     let [on, new] = [build(full.join("disk@part1")), build(full.join("new.img"))];
     let left = fs::read_dir(&full).unwrap().count();
-    tool::run(tool::command("umount").arg(&full));
+    drop(filled);
     let said = |done: &std::process::Output| String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(said(&on).contains("no room") && said(&on).contains("overwritten in part"), "{}", said(&on));
     assert!(said(&new).contains("no room") && said(&new).contains("nothing is left of it"), "{}", said(&new));
     assert_eq!(left, 1);
+}
+
+/// A small file system in memory that ends with this value.
+struct Filled<'p>(&'p Path);
+
+impl Drop for Filled<'_> {
+    fn drop(&mut self) {
+        let _ = tool::command("umount").arg("-l").arg(self.0).status();
+    }
 }
 
 /// Gives a disk a partition table, in the language of sfdisk.

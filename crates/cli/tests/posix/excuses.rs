@@ -7,10 +7,12 @@
 pub struct Excuse {
     /// The case it is in.
     pub case: &'static str,
-    /// What the line of either side has in it.
+    /// A part of the line of one side.
     pub line: &'static str,
     /// A part of the line of the other side.
     pub other: &'static str,
+    /// Calls that it is about; none: all of them.
+    pub calls: &'static [&'static str],
     /// Why it is so.
     #[allow(dead_code, reason = "for people")]
     pub reason: &'static str,
@@ -21,7 +23,11 @@ impl Excuse {
     pub fn covers(&self, case: &str, left: Option<&String>, right: Option<&String>) -> bool {
         let has = |line: Option<&String>, part: &str| line.is_some_and(|line| line.contains(part));
         let other = |line: Option<&String>| self.other.is_empty() || has(line, self.other);
+        let begins = |line: &String| self.calls.iter().any(|call| line.trim_start().starts_with(call));
+        let is_call = |line: Option<&String>| self.calls.is_empty() || line.is_some_and(begins);
         case.starts_with(self.case)
+            && is_call(left)
+            && is_call(right)
             && [(left, right), (right, left)].into_iter().any(|(one, two)| has(one, self.line) && other(two))
     }
 }
@@ -40,12 +46,17 @@ const NO_CALLER: &str = "the kernel does not report that the caller may not keep
                          without the right of the group to run, which lends nothing";
 
 const fn excuse(case: &'static str, line: &'static str, reason: &'static str) -> Excuse {
-    Excuse { case, line, other: "", reason }
+    Excuse { case, line, other: "", calls: &[], reason }
 }
 
-/// Of sequences of rights: one side ends with the one error, the other with the other.
-const fn errors(line: &'static str, other: &'static str, reason: &'static str) -> Excuse {
-    Excuse { case: "rights-", line, other, reason }
+/// Excuses two errors of one call in random sequences of rights: one on either side.
+const fn errors(
+    calls: &'static [&'static str],
+    line: &'static str,
+    other: &'static str,
+    reason: &'static str,
+) -> Excuse {
+    Excuse { case: "rights-", line, other, calls, reason }
 }
 
 /// Those of all mounts.
@@ -105,17 +116,19 @@ const SAME_AS_A_WRITE: &str = "a change of owner that names nobody is sent as th
 /// Those of random sequences of rights.
 pub const RIGHTS_EXCUSES: &[Excuse] = &[excuse("rights-", " None None -> ", SAME_AS_A_WRITE)];
 
+/// Calls that take a name away.
+const NAMES: &[&str] = &["unlink ", "rmdir ", "rename "];
 const TYPE_FIRST: &str = "the kernel looks at the types of names before it asks";
 const SOURCE_FIRST: &str =
     "the kernel looks for the source of a rename before it asks for rights on the target's directory";
 
 /// More of random sequences of rights, where the mount checks permissions itself.
 pub const OWN_RIGHTS_EXCUSES: &[Excuse] = &[
-    errors("-> EISDIR", "-> EACCES", TYPE_FIRST),
-    errors("-> EISDIR", "-> EPERM", TYPE_FIRST),
-    errors("-> ENOTDIR", "-> EACCES", TYPE_FIRST),
-    errors("-> ENOTDIR", "-> EPERM", TYPE_FIRST),
-    errors("-> ENOENT", "-> EACCES", SOURCE_FIRST),
+    errors(NAMES, "-> EISDIR", "-> EACCES", TYPE_FIRST),
+    errors(NAMES, "-> EISDIR", "-> EPERM", TYPE_FIRST),
+    errors(NAMES, "-> ENOTDIR", "-> EACCES", TYPE_FIRST),
+    errors(NAMES, "-> ENOTDIR", "-> EPERM", TYPE_FIRST),
+    errors(&["rename "], "-> ENOENT", "-> EACCES", SOURCE_FIRST),
 ];
 
 const CACHED_NAMES: &str =

@@ -247,6 +247,10 @@ fn rights_agree(test: &str, (first, count): (u64, u64), who: Who, callers: As) {
     if !have_loop_mount(test) || !have_fuse(test) || !rustix::process::geteuid().is_root() {
         return;
     }
+    let caches = "/proc/sys/vm/drop_caches";
+    if callers == As::FileUsers && fs::OpenOptions::new().write(true).open(caches).is_err() {
+        return tool::skip(test, &format!("needs {caches}"));
+    }
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (first, count) = (number("PLATFS_SEED").unwrap_or(first), number("PLATFS_STEPS").unwrap_or(count));
     println!("PLATFS_SEED={first} PLATFS_STEPS={count}, {who:?}");

@@ -2,10 +2,10 @@
 //! capabilities of programs, owners, and calls by five users and from user namespaces. A sequence is a function of its
 //! number; the answers of the kernel's ext4 and of a mount must be the same.
 //!
-//! One thing is left out, which docs/mount.md names (others are excused): bytes of a file whose set-group-id bit stands
-//! without the group's right to run are not changed, since the kernel does not pass on whether the caller may keep the bit.
-//! Where the mount checks permissions itself, two more are: names that the kernel has in its cache (it forgets them
-//! before each step), and the capabilities of a file whose owner may not be changed (they are gone before).
+//! Left out, as docs/mount.md says: bytes of a file whose set-group-id bit stands without the group's right to run are not
+//! changed, since the kernel does not pass on whether the caller may keep the bit. Where the mount checks permissions
+//! itself, the kernel forgets all names before each step, and a file loses its capabilities before its owner is changed.
+//! Other differences are excused in `excuses.rs`.
 //!
 //! `PLATFS_SEED=17 PLATFS_STEPS=1 cargo test -p platfs-cli --test posix rights` repeats sequence 17; the long run is
 //! `PLATFS_STEPS=2000 cargo test -p platfs-cli --test posix rights_for_long -- --ignored --nocapture`.

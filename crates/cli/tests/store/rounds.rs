@@ -176,7 +176,7 @@ fn a_check_reads_many_objects_side_by_side() {
     }
     volume.close().unwrap();
     let inner = Memory::holding(memory.contents());
-    let slow = Arc::new(Slow { inner, time: Duration::from_millis(10), ..Slow::default() });
+    let slow = Arc::new(Slow { inner, time: Duration::from_millis(25), ..Slow::default() });
     let read = verify(&over(Arc::clone(&slow) as Arc<dyn Objects>, None), &mut |found| panic!("{found:?}"));
     let (longest, requests) = (*slow.ended.lock().unwrap(), slow.requests.load(Ordering::Relaxed));
     assert!(read.unwrap() > 100 && longest * 4 <= requests, "{longest} of {requests}");

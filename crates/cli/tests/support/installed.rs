@@ -64,11 +64,13 @@ impl User {
             fs::write(self.scratch.join(file), known + &line).unwrap();
         }
         let ready = self.scratch.join("ready");
-        let script = "mount --bind passwd /etc/passwd && mount --bind group /etc/group && : >ready && exec sleep 100000";
+        let script = "mount --bind passwd /etc/passwd && mount --bind group /etc/group && : >ready && \
+                      exec setpriv --pdeathsig KILL sleep 100000";
         let mut command = tool::command("unshare");
         command.args(["--mount", "--propagation", "private", "bash", "-c", script]);
-        let holder = command.current_dir(self.scratch.path()).stdin(Stdio::null()).spawn().unwrap();
+        let mut holder = command.current_dir(self.scratch.path()).stdin(Stdio::null()).spawn().unwrap();
         while !ready.exists() {
+            assert!(holder.try_wait().unwrap().is_none(), "no namespace of mounts can be made");
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         holder

@@ -122,7 +122,7 @@ struct WritebackPlace {
     before: String,
 }
 
-/// A mask of processors in hexadecimal digits.
+/// The file with the mask of these processors, in hexadecimal digits.
 const WRITEBACK: &str = "/sys/bus/workqueue/devices/writeback/cpumask";
 
 impl WritebackPlace {
