@@ -112,6 +112,8 @@ fn kind_of_host(error: &io::Error) -> &'static str {
         (None, io::ErrorKind::StorageFull) => "full",
         (None, io::ErrorKind::TimedOut) => "timed-out",
         (None, io::ErrorKind::Unsupported) => "unsupported",
+        // In words of our own.
+        (None, io::ErrorKind::Other) => FAILED,
         (None, _) => "io",
     }
 }
@@ -131,6 +133,11 @@ impl Failure {
             Failure::Failed(trouble) => trouble.to_string(),
             Failure::Reported(_) | Failure::OutputClosed => String::new(),
         }
+    }
+
+    /// A failure about an output that exists and is not to be replaced.
+    pub fn exists(subject: impl Display, words: impl Display) -> Self {
+        Failure::of(subject, &platfs::Error::Exists, words)
     }
 
     /// As [`Failure::about`], with words of our own for an error of the library.

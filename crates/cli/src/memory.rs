@@ -1,4 +1,4 @@
-//! How much memory this process may use: the machine's, or less where a limit is set.
+//! Memory that this process may use: the machine's, or less where a limit is set; and what is said where there is none.
 //!
 //! Owns: the limits of control groups (of both versions, along the whole path) and of the address space, the words on
 //! what a server lacks by its limits, and how a panic is printed where there may be no memory for that. Excludes what the
@@ -138,16 +138,15 @@ mod tests {
         assert_eq!(room_to_serve(), Ok(()));
     }
 
-    /// Panics without any memory left, if the test below says so.
+    /// Panics without any memory left, if the test below says so, and leaves a byte before.
     #[test]
     fn worker() {
-        if std::env::var_os(PANICS).is_none() {
-            return;
-        }
+        let Some(path) = std::env::var_os(PANICS) else { return };
+        let mut mark = fs::File::create(path).unwrap();
         panics_without_calls();
         // The library knows now how panics are printed: the first one asks the environment, which takes memory too.
         let _ = std::thread::spawn(|| panic!("one before")).join();
-        let done = std::thread::Builder::new().spawn(|| {
+        let done = std::thread::Builder::new().spawn(move || {
             let mut taken: Vec<Vec<u8>> = Vec::with_capacity(1 << 20);
             for len in (4..24).rev().map(|bits| 1 << bits) {
                 let mut some = Vec::new();
@@ -155,6 +154,7 @@ mod tests {
                     taken.push(std::mem::take(&mut some));
                 }
             }
+            mark.write_all(b"x").unwrap();
             panic!("no memory is left");
         });
         drop(done.unwrap().join());
@@ -165,15 +165,18 @@ mod tests {
     /// It waited for itself for ever.
     #[test]
     fn a_thread_that_panics_without_memory_comes_to_its_end() {
-        let worker = again::test("memory::tests::worker", (PANICS, "1"));
+        let directory = tempfile::tempdir().unwrap();
+        let mark = directory.path().join("mark");
+        let worker = again::test("memory::tests::worker", (PANICS, &mark));
         let mut limited = std::process::Command::new("sh");
         limited
             .args(["-c", "ulimit -v 400000; exec \"$@\"", "sh"])
             .arg(worker.get_program())
             .args(worker.get_args());
-        limited.env(PANICS, "1").env("RUST_BACKTRACE", "1").stderr(Stdio::null()).stdout(Stdio::null());
+        limited.env(PANICS, &mark).env("RUST_BACKTRACE", "1").stderr(Stdio::null()).stdout(Stdio::null());
         // After a minute the harness in the child would speak of it, and end for lack of memory.
         again::ended(&mut limited);
+        assert_eq!(fs::read(mark).unwrap(), b"x", "it did not come to its panic");
     }
 
     #[test]

@@ -107,7 +107,8 @@ impl Owner {
         let look = |id: &Id, path: &str, what: &str| match id {
             Id::Number(number) => Ok(*number),
             Id::Name(name) => {
-                let table = String::from_utf8_lossy(&contents(image, path)).into_owned();
+                let table = contents(image, path).map_err(|error| image.failure(path.as_bytes(), &error))?;
+                let table = String::from_utf8_lossy(&table).into_owned();
                 Names::parse(&table, 2).id(name).ok_or_else(|| {
                     let what = format!("names no {what} {name}; a number is taken as it is");
                     Failure::about(format!("{}: {path}", image.name), what)
@@ -133,16 +134,20 @@ impl Owner {
     }
 }
 
-/// The contents of a file of an image; empty where there is none that can be read.
-fn contents(image: &OpenImage, path: &str) -> Vec<u8> {
-    let read = || {
-        let file = image.volume.open_file(image.volume.resolve(path.as_bytes())?)?;
-        let mut bytes = vec![0; usize::try_from(file.size().min(TABLE_MAX)).unwrap_or_default()];
-        let count = file.read_at(0, &mut bytes)?;
-        bytes.truncate(count);
-        Ok::<_, platfs::Error>(bytes)
+/// The contents of a table of an image; empty where there is none.
+fn contents(image: &OpenImage, path: &str) -> platfs::Result<Vec<u8>> {
+    let number = match image.volume.resolve(path.as_bytes()) {
+        Err(platfs::Error::NotFound) => return Ok(Vec::new()),
+        found => found?,
     };
-    read().unwrap_or_default()
+    let file = image.volume.open_file(number)?;
+    if file.size() > TABLE_MAX {
+        return Err(platfs::Error::Invalid("is too large for a table of names".into()));
+    }
+    let mut bytes = vec![0; usize::try_from(file.size()).unwrap_or_default()];
+    let count = file.read_at(0, &mut bytes)?;
+    bytes.truncate(count);
+    Ok(bytes)
 }
 
 #[cfg(test)]

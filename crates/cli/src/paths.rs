@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use ondisk::inode::FileType;
 use platfs::{Error, Volume};
 
 /// A name in a directory.
@@ -14,8 +15,8 @@ pub fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
     [directory, slash, name].concat()
 }
 
-/// Most bytes of the paths that one pattern becomes, with what each takes beside. A pattern that means more stays as it is,
-/// and nothing has that name: a part of what it means would be worse.
+/// Most bytes of the paths that one pattern becomes, with what each takes beside. A pattern that matches more is refused: a
+/// part of what it means would be worse.
 const MOST: usize = 256 << 20;
 /// Bytes of a path in memory beside its own.
 const EACH: usize = 48;
@@ -27,8 +28,10 @@ fn is_pattern(path: &[u8]) -> bool {
 
 /// The paths that are meant: as they are, if they lead to something; as they were printed; or as patterns, in order. What
 /// means nothing stays as it is.
-#[must_use]
-pub fn expanded(volume: &Volume, paths: &[OsString]) -> Vec<OsString> {
+///
+/// # Errors
+/// A pattern with its failure: a directory can't be read to its end, or too much matches.
+pub fn expanded(volume: &Volume, paths: &[OsString]) -> Result<Vec<OsString>, (OsString, Error)> {
     let mut out = Vec::with_capacity(paths.len());
     for path in paths {
         let bytes = path.as_bytes();
@@ -37,37 +40,43 @@ pub fn expanded(volume: &Volume, paths: &[OsString]) -> Vec<OsString> {
         let found = match typed {
             Some(typed) => vec![typed],
             None if is_plain || !is_pattern(bytes) => Vec::new(),
-            None => matching(volume, bytes, MOST),
+            None => matching(volume, bytes, MOST).map_err(|error| (path.clone(), error))?,
         };
         match found.is_empty() {
             true => out.push(path.clone()),
             false => out.extend(found.into_iter().map(OsString::from_vec)),
         }
     }
-    out
+    Ok(out)
 }
 
-fn matching(volume: &Volume, pattern: &[u8], most: usize) -> Vec<Vec<u8>> {
+fn matching(volume: &Volume, pattern: &[u8], most: usize) -> platfs::Result<Vec<Vec<u8>>> {
     let start = if pattern.starts_with(b"/") { b"/".to_vec() } else { Vec::new() };
     let mut found = vec![start];
     for part in pattern.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
         if !is_pattern(part) {
-            found.iter_mut().for_each(|path| *path = joined(path, part));
-            found.retain(|path| volume.resolve_link(path).is_ok());
+            let longer = found.into_iter().map(|path| joined(&path, part));
+            found = longer.filter(|path| volume.resolve_link(path).is_ok()).collect();
             continue;
         }
         let (mut next, mut bytes) = (Vec::new(), 0);
         for path in &found {
-            // A directory that can't be read has nothing that matches.
-            let Ok(entries) = volume.resolve(path).and_then(|inode| volume.read_dir(inode)) else { continue };
-            let names = entries.map_while(Result::ok).map(|entry| entry.name);
-            let names = names.filter(|name| name != b"." && name != b".." && is_match(part, name));
+            let entries = match volume.resolve(path).and_then(|inode| volume.read_dir(inode)) {
+                Ok(entries) => entries,
+                // No directory, or a link that leads nowhere: nothing in it matches.
+                Err(Error::NotDirectory | Error::NotFound | Error::SymlinkLoop) => continue,
+                Err(error) => return Err(error),
+            };
             let begin = next.len();
-            for name in names {
+            for entry in entries {
+                let name = entry?.name;
+                if name == b"." || name == b".." || !is_match(part, &name) {
+                    continue;
+                }
                 let path = joined(path, &name);
                 bytes += EACH + path.len();
                 if bytes > most {
-                    return Vec::new();
+                    return Err(Error::Invalid("more paths match than are taken at once (256 MiB)".into()));
                 }
                 next.push(path);
             }
@@ -75,7 +84,15 @@ fn matching(volume: &Volume, pattern: &[u8], most: usize) -> Vec<Vec<u8>> {
         }
         found = next;
     }
-    found
+    if pattern.ends_with(b"/") {
+        let is_directory = |path: &Vec<u8>| {
+            let facts = volume.resolve(path).and_then(|inode| volume.metadata(inode));
+            facts.is_ok_and(|facts| facts.file_type == FileType::Directory)
+        };
+        found.retain(is_directory);
+        found.iter_mut().for_each(|path| path.push(b'/'));
+    }
+    Ok(found)
 }
 
 /// Tells if a name matches a pattern of `*`, `?`, `[..]` and other bytes. A dot in front is matched by a dot only.
@@ -241,9 +258,10 @@ mod tests {
         for name in ["a2", "a1", "b"] {
             image.write(name, b"x").unwrap();
         }
-        let found = |most| matching(image.volume(), b"a*", most);
-        assert_eq!(found(MOST), [b"a1".to_vec(), b"a2".to_vec()]);
-        assert_eq!(found(2 * (EACH + 2) - 1), [b""; 0]);
+        let found = |pattern: &str, most| matching(image.volume(), pattern.as_bytes(), most);
+        assert_eq!(found("a*", MOST).unwrap(), [b"a1".to_vec(), b"a2".to_vec()]);
+        assert!(found("a*", 2 * (EACH + 2) - 1).is_err());
+        assert_eq!(found("*/", MOST).unwrap(), [b"lost+found/".to_vec()]);
     }
 
     #[test]

@@ -130,9 +130,12 @@ impl OpenImage {
     }
 
     /// Paths in place of patterns.
-    #[must_use]
-    pub fn matching(&self, paths: &[OsString]) -> Vec<OsString> {
-        paths::expanded(&self.volume, paths)
+    ///
+    /// # Errors
+    /// A directory that can't be read to its end; a pattern that matches too much.
+    pub fn matching(&self, paths: &[OsString]) -> Result<Vec<OsString>, Failure> {
+        let found = paths::expanded(&self.volume, paths);
+        found.map_err(|(path, error)| self.failure(path.as_bytes(), &error))
     }
 
     fn look(&self, path: &[u8], follow: bool) -> platfs::Result<InodeNumber> {
@@ -208,10 +211,9 @@ fn ground_of(device: Arc<dyn Device>, name: &str) -> Result<Ground, Failure> {
 /// A failure that names the image.
 pub fn open_device(image: &OsStr) -> Result<Arc<dyn Device>, Failure> {
     image::open_read(image).map_err(|error| {
-        let shown = image::shown(image);
-        match with_colon(image) {
-            Some(hint) => Failure::about(shown, format!("{error}; {hint}")),
-            None => Failure::about(shown, error),
+        match (Failure::about(image::shown(image), error), with_colon(image)) {
+            (Failure::Failed(trouble), Some(hint)) => Failure::Failed(trouble.and(hint)),
+            (failure, _) => failure,
         }
     })
 }

@@ -1,7 +1,7 @@
 //! Complaints about a command line, in our words and our form: `plat: what is wrong`, and below it where the usage stands.
 //! Errors of the parser of arguments, and of numbers, in words that help a user.
 //!
-//! Owns: these words, and what is meant by a word that is no command. Excludes what commands say of values together.
+//! Owns: these words, and hints for words that are no command or option. Excludes what commands say of values together.
 
 use std::error::Error as _;
 use std::ffi::OsString;
@@ -39,11 +39,18 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["debugfs"], "`plat stat`, `plat map` and `plat journal` show what it shows"),
 ];
 
-/// The command that a line names; nothing if it names none.
+/// The command that a line names, whatever options of all commands stand before it; nothing if it names none.
 pub(crate) fn command_of(arguments: &[OsString]) -> String {
-    let named = arguments.get(1).and_then(|word| word.to_str()).unwrap_or_default();
-    let known = CommandLine::command().get_subcommands().any(|command| command.get_name() == named);
-    if known { named.to_owned() } else { String::new() }
+    let mut words = arguments.iter().skip(1).map(|word| word.to_str().unwrap_or_default());
+    while let Some(word) = words.next() {
+        if word == "--sandbox" {
+            words.next();
+        } else if !word.starts_with('-') {
+            let is_known = CommandLine::command().get_subcommands().any(|command| command.get_name() == word);
+            return if is_known { word.to_owned() } else { String::new() };
+        }
+    }
+    String::new()
 }
 
 /// Tells if what is printed is to be JSON: the line need not be right for that.
@@ -51,7 +58,7 @@ pub(crate) fn wants_json(arguments: &[OsString]) -> bool {
     arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json")
 }
 
-/// The error, and the word that was meant or how it is right. Nothing of help and version, which come as they are.
+/// The error in one line, with a hint where there is one. Not to be called for help and version.
 pub(crate) fn problem(error: &Error) -> String {
     if let Some(problem) = number_problem(error) {
         return problem;
@@ -110,8 +117,9 @@ fn similar(error: &Error, kind: ContextKind, word: &str) -> Option<String> {
         _ => return None,
     };
     let most = if word.len() < 5 { 1 } else { 2 };
-    let near = words.iter().find(|other| distance(word.as_bytes(), other.as_bytes()) <= most)?;
-    Some(format!("`{near}` is meant?"))
+    let near = words.iter().map(|other| (distance(word.as_bytes(), other.as_bytes()), other));
+    let (_, near) = near.filter(|(far, _)| *far <= most).min_by_key(|(far, _)| *far)?;
+    Some(format!("did you mean `{near}`?"))
 }
 
 /// Letters that are put in, taken out or changed from one word to the other.
@@ -169,8 +177,10 @@ mod tests {
         let plat = CommandLine::command();
         for (words, hint) in ELSEWHERE {
             assert!(words.iter().all(|word| plat.find_subcommand(word).is_none()), "{words:?}");
-            let named = hint.split("plat ").nth(1).unwrap().split([' ', '`']).next().unwrap();
-            assert!(plat.find_subcommand(named).is_some(), "{hint}");
+            for named in hint.split("plat ").skip(1) {
+                let named = named.split([' ', '`']).next().unwrap();
+                assert!(plat.find_subcommand(named).is_some(), "{hint}");
+            }
         }
     }
 }

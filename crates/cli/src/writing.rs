@@ -116,13 +116,22 @@ pub fn change_each(
     work: impl Fn(&OpenImage, &OsStr) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     change(target, console, |image, console| {
-        for path in &image.matching(paths) {
+        for path in &image.matching(paths)? {
             if let Err(failure) = work(image, path) {
                 console.complain(failure)?;
             }
         }
         Ok(())
     })
+}
+
+/// The side on which the sources of a command lie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Sources {
+    /// In the image: they may be patterns, or names as they are printed.
+    OfImage,
+    /// On the host, whose shell expands patterns.
+    OfHost,
 }
 
 /// As [`change_each`], for commands whose last path is where the others go: a directory, if they
@@ -132,7 +141,7 @@ pub fn change_each(
 /// As [`change_each`]; fewer than two paths; several for what is no directory.
 pub fn change_towards(
     image: &Target,
-    paths: &[OsString],
+    (paths, side): (&[OsString], Sources),
     console: &mut Console<'_>,
     work: impl Fn(&OpenImage, &OsString, &OsString) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -140,11 +149,15 @@ pub fn change_towards(
         return Err(Failure::Usage("a path is missing".into()));
     };
     change(image, console, |image, console| {
+        let sources = match side {
+            Sources::OfImage => image.matching(sources)?,
+            Sources::OfHost => sources.to_vec(),
+        };
         if sources.len() > 1 && !is_directory(image, target) {
             let subject = format!("{}: {}", image.name, Shown(target.as_bytes()));
             return Err(Failure::about(subject, "several files need an existing directory to go to"));
         }
-        for source in sources {
+        for source in &sources {
             if let Err(failure) = work(image, source, target) {
                 console.complain(failure)?;
             }

@@ -252,13 +252,48 @@ fn words_mean_in_each_command_what_the_conventions_say() {
     plat("rm", &image, &["/etc/*"]).fine();
     assert_eq!(said("ls", &["/etc"]), "");
     plat("rm -R", &image, &["/tree"]).fine();
+    // Sources in the image may be patterns, and names as they are printed; a slash behind a pattern means directories.
+    plat("put", &image, &[text(&passwd), "/c\nd"]).fine();
+    plat("mkdir", &image, &["/to", "/to/sub"]).fine();
+    plat("cp", &image, &["/c\\nd", "/to"]).fine();
+    plat("mv", &image, &["/c*", "/to/sub"]).fine();
+    assert_eq!(said("ls", &["/to", "/to/sub"]).matches("c\\nd").count(), 2);
+    plat("rm -R", &image, &["/to/*/"]).fine();
+    assert_eq!(said("ls", &["/to"]), "c\\nd\n");
+    plat("rm -R", &image, &["/to"]).fine();
 
     let size = || fs::metadata(&image).unwrap().len();
     let before = size();
-    plat("resize", &image, &["+8M"]);
+    plat("resize", &image, &["+8M"]).fine();
     assert_eq!(size(), before + (8 << 20));
-    plat("resize", &image, &["-8M"]);
+    plat("resize", &image, &["-8M"]).fine();
     assert_eq!(size(), before);
     assert_eq!(plat("resize", &image, &["-8G"]).code, std::process::ExitCode::from(2));
     fsck::assert_clean(&image);
+}
+
+/// A directory that can't be read to its end makes a pattern mean nothing, and the command fail.
+#[test]
+fn a_pattern_never_means_a_part_of_what_is_there() {
+    const TEST: &str = "a_pattern_never_means_a_part_of_what_is_there";
+    if !have(TEST) {
+        return;
+    }
+    let scratch = Scratch::new("pattern");
+    let (image, source) = (scratch.join("image"), scratch.join("many"));
+    fs::create_dir(&source).unwrap();
+    for number in 0..200 {
+        fs::write(source.join(format!("a file with a long name, number {number}")), "x").unwrap();
+    }
+    let mut mke2fs = tool::command("mke2fs");
+    mke2fs.args(["-q", "-F", "-t", "ext4", "-b", "1024", "-O", "^dir_index", "-d"]);
+    tool::run(mke2fs.arg(&source).arg(&image).arg("8M"));
+    let request = "zap_block -f / -p 0x77 3";
+    tool::run(tool::command("debugfs").args(["-w", "-R", request]).arg(&image));
+    let bytes = fs::read(&image).unwrap();
+    for command in ["cat", "rm --no-check-first", "rm -f --no-check-first"] {
+        let complaint = plat(command, &image, &["/a*"]).failed();
+        assert!(complaint.contains("a*") && complaint.contains("directory"), "{command}: {complaint}");
+    }
+    assert!(fs::read(&image).unwrap() == bytes, "the image was written");
 }

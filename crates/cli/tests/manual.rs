@@ -387,6 +387,9 @@ fn what_was_done_is_json_where_json_is_asked_for() {
     assert_eq!(done(&["mkdir", "-p", "d.img", "/a/b", "/a/c"]), [0, 3, 0]);
     assert_eq!(done(&["export", "d.img", "all.tar"])[2], 10);
     assert!(json(&["version"])["with"].is_array());
+    let again = plat(&["get", "d.img", "/file", "got-file", "--json"]).current_dir(scratch.path()).output();
+    let told: serde_json::Value = serde_json::from_slice(&again.unwrap().stderr).unwrap();
+    assert_eq!(told["error"]["kind"], "exists", "{told}");
     let contents = succeed(plat(&["get", "--json"]).arg(&image).args(["/file", "-"])).stdout;
     assert_eq!(contents, b"five\n", "contents are the output, and nothing else");
     if !support::mounted::have_fuse("what_was_done_is_json_where_json_is_asked_for") {
@@ -396,11 +399,17 @@ fn what_was_done_is_json_where_json_is_asked_for() {
     let mounted = json(&["mount", "d.img", "point"]);
     let listed = json(&["mount"]);
     let is_listed = listed.as_array().unwrap().contains(&mounted);
+    // An owner that a mount can't have is refused before anything is made.
+    let refused = plat(&["mkdir", "--owner", "www-data", "point/owned"]).current_dir(scratch.path()).output();
+    assert_eq!(refused.unwrap().status.code(), Some(2));
+    assert!(!point.join("owned").exists());
     let live = [
         done(&["put", "-r", "point", "tree", "/live"]),
         done(&["get", "-r", "point", "/live", "live"]),
         done(&["mkdir", "-p", "point/m/n"]),
     ];
+    let refused = plat(&["get", "-r", "point", "/live", "-"]).current_dir(scratch.path()).output().unwrap();
+    assert!(!refused.status.success() && !scratch.join("-").exists());
     succeed(plat(&["umount", "--json"]).arg(&point));
     assert_eq!(live, [[1, 2, 5], [1, 2, 5], [0, 2, 0]]);
     assert!(is_listed && mounted["read_only"] == false, "{mounted}: {listed}");
@@ -449,10 +458,10 @@ fn sizes_that_are_too_small_are_told_with_the_remedy() {
 fn wrong_lines_are_told_in_one_voice() {
     for (line, hint) in [
         ("df a.img", Some("`plat info IMAGE`")),
-        ("chekc a.img", Some("`check` is meant?")),
+        ("chekc a.img", Some("did you mean `check`?")),
         ("dd a.img", None),
         ("ls -9 a.img", None),
-        ("ls --recursve a.img", Some("`--recursive` is meant?")),
+        ("ls --recursve a.img", Some("did you mean `--recursive`?")),
     ] {
         let output = plat(&line.split(' ').collect::<Vec<_>>()).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
@@ -463,10 +472,15 @@ fn wrong_lines_are_told_in_one_voice() {
         assert!(said.contains("--help` shows the usage"), "{line}: {said}");
         match hint {
             Some(hint) => assert!(said.contains(hint), "{line}: {said}"),
-            None => assert!(!said.contains("meant") && !said.contains("tip"), "{line}: {said}"),
+            None => assert!(!said.contains("did you mean") && !said.contains("tip"), "{line}: {said}"),
         }
     }
     succeed(&mut plat(&["mount"]));
+    // A word that is empty in a script is no unmount.
+    assert_eq!(plat(&["umount"]).output().unwrap().status.code(), Some(2));
+    assert_eq!(plat(&["-q", "check", "--bad"]).output().unwrap().status.code(), Some(16));
+    let said = String::from_utf8(plat(&["mounts", "a"]).output().unwrap().stderr).unwrap();
+    assert!(said.contains("did you mean `mount`?"), "{said}");
 }
 
 #[test]

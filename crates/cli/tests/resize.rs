@@ -188,6 +188,24 @@ fn a_mounted_volume_grows() {
 }
 
 /// The server is killed at any moment: the volume has one size or the other, and the same command makes it the new one.
+/// The source that the table of mounts names is a word of whoever mounted.
+#[test]
+fn a_change_of_the_size_of_a_mount_goes_by_its_own_volume() {
+    let test = "a_change_of_the_size_of_a_mount_goes_by_its_own_volume";
+    if !ready(test) || !have_fuse(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let [image, other] = ["disk.img", "other.img"].map(|name| scratch.join(name));
+    succeed(plat(&["mkfs", "-q"]).arg(&image).arg("32M"));
+    succeed(plat(&["mkfs", "-q"]).arg(&other).arg("128M"));
+    let mounted = Mounted::new(&image, &["-o", &format!("rw,fsname={}", other.display())]).unwrap();
+    succeed(plat(&["resize"]).arg(mounted.path()).arg("+8M"));
+    mounted.unmount();
+    assert_eq!(len(&image), 40 * MIB);
+    fsck::assert_clean(&image);
+}
+
 #[test]
 fn a_mounted_volume_whose_server_is_killed_grows_the_next_time() {
     if !ready("resize") || !have_fuse("resize") {

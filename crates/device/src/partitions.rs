@@ -172,8 +172,8 @@ fn mbr(disk: &dyn Device, boot: &[u8]) -> Result<Vec<Partition>, TableError> {
 }
 
 /// Follows the chain of extended boot records: each describes one partition, relative to itself, and
-/// the next record, relative to the first. Of a disk that was cut off before a record its place is known, which stands for
-/// its partition: others can be read for all that.
+/// the next record, relative to the first. Where a disk was cut off before a record, the partition there is given with the
+/// place and length that the record before names, so that the others can be read.
 fn logical(disk: &dyn Device, extended: &MbrEntry, found: &mut Vec<Partition>) -> Result<(), TableError> {
     let first = extended.start;
     let (mut at, mut count) = (first, extended.count);

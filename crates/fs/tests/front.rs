@@ -119,6 +119,12 @@ fn paths_mean_what_the_standard_library_has_them_mean() {
         assert!(matches!(image.symlink_metadata(path), Err(Error::NotDirectory)), "{path}");
         assert!(matches!(image.rename(path, "/g"), Err(Error::NotDirectory)), "{path}");
     }
+    assert!(matches!(image.rename("/l/", "/m"), Err(Error::NotDirectory)));
+    assert!(matches!(image.remove_file("/l/"), Err(Error::NotDirectory)));
+    assert!(matches!(image.remove_file("/d/"), Err(Error::IsDirectory)));
+    // A slash at the end of what a link says counts as well.
+    image.symlink("f/", "/slash").unwrap();
+    assert!(matches!(image.read("/slash"), Err(Error::NotDirectory)));
     assert!(
         image.symlink_metadata("/l/").unwrap().is_dir() && image.symlink_metadata("/l").unwrap().is_symlink()
     );

@@ -231,11 +231,12 @@ impl Handle {
     /// # Errors
     /// The system's.
     pub fn inherit_nothing(&self) -> io::Result<()> {
-        let has_none = [Errno::NODATA, Errno::OPNOTSUPP].map(Errno::raw_os_error);
         for name in LISTS {
-            match self.set_xattr(name, &NO_LIST) {
-                Err(error) if error.raw_os_error().is_some_and(|number| has_none.contains(&number)) => {}
-                removed => removed?,
+            if let Err(error) = self.set_xattr(name, &NO_LIST) {
+                // File systems refuse it in several ways where there are no lists.
+                if self.xattrs()?.iter().any(|(known, _)| known == name) {
+                    return Err(error);
+                }
             }
         }
         Ok(())

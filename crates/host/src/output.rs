@@ -387,7 +387,10 @@ impl NewDirectory {
         let made = above.make_directory(&temporary)?;
         mark_as_used(&made);
         let _unfinished = Unfinished::new(&above, &temporary).ok();
-        Ok(Self { above, name: name.to_owned(), temporary: Some(temporary), made, _unfinished })
+        let new = Self { above, name: name.to_owned(), temporary: Some(temporary), made, _unfinished };
+        // Lists that the directory above hands down would come to files that have none.
+        crate::Handle::of(&new.made)?.inherit_nothing()?;
+        Ok(new)
     }
 
     /// The directory, to be filled.

@@ -80,9 +80,13 @@ const GRACE: Duration = Duration::from_millis(100);
 /// Has others see that a directory is worked on. A look at it holds the lock for a moment, which is waited for; somebody who
 /// holds it to annoy is not. Where the file system has no locks they can't see it.
 pub(crate) fn mark_as_used(directory: &Directory) {
+    mark_as_used_after(directory, || std::thread::sleep(PAUSE));
+}
+
+fn mark_as_used_after(directory: &Directory, mut pause: impl FnMut()) {
     for _ in 0..TRIES {
         match flock(directory, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => std::thread::sleep(PAUSE),
+            Err(Errno::WOULDBLOCK) => pause(),
             _ => return,
         }
     }
@@ -146,17 +150,10 @@ mod tests {
     fn a_look_at_a_new_directory_does_not_keep_it_unmarked() {
         let above = tempfile::tempdir().unwrap();
         let open = || Directory::open(above.path()).unwrap();
-        let (looked, own) = (open(), open());
-        flock(&looked, FlockOperation::NonBlockingLockExclusive).unwrap();
-        let worker = std::thread::spawn(move || {
-            mark_as_used(&own);
-            own
-        });
-        std::thread::sleep(20 * PAUSE);
-        drop(looked);
-        let own = worker.join().unwrap();
+        let (mut looked, own) = (Some(open()), open());
+        flock(looked.as_ref().unwrap(), FlockOperation::NonBlockingLockExclusive).unwrap();
+        mark_as_used_after(&own, || drop(looked.take()));
         assert!(flock(open(), FlockOperation::NonBlockingLockExclusive).is_err());
-        drop(own);
     }
 
     #[test]

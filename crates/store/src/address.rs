@@ -128,7 +128,8 @@ impl Address {
 
     #[cfg(not(feature = "remote"))]
     fn remote(&self) -> Result<Arc<dyn Objects>> {
-        Err(Error::Invalid("this build knows stores in directories only (`file://`): the features s3, gs and az are left out of it".into()))
+        let why = "this build knows stores in directories only (`file://`): it was made without the features s3, gs and az";
+        Err(Error::Invalid(why.into()))
     }
 }
 

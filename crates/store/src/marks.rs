@@ -70,7 +70,7 @@ fn race(store: &Arc<Store>) -> Result<()> {
 /// How many of those who write at the same time believe that they did.
 fn raced(write: impl Fn(&[u8]) -> Result<()> + Sync) -> Result<usize> {
     let lost = || Error::Unavailable("a thread of the trial ended".into());
-    // Closed until all are there, or one can't be.
+    // Closed until all threads are there. If one can't be made it stays closed, and the others write nothing.
     let gate = RwLock::new(false);
     let one = || {
         let bytes: [u8; 16] = crate::random::bytes();
@@ -78,11 +78,11 @@ fn raced(write: impl Fn(&[u8]) -> Result<()> + Sync) -> Result<usize> {
         if is_open { write(&bytes) } else { Err(lost()) }
     };
     let outcomes = std::thread::scope(|scope| {
-        let mut closed = gate.write().unwrap_or_else(PoisonError::into_inner);
+        let mut is_open = gate.write().unwrap_or_else(PoisonError::into_inner);
         let begin = |_| std::thread::Builder::new().spawn_scoped(scope, one);
         let racers = (0..RACERS).map(begin).collect::<io::Result<Vec<_>>>();
-        *closed = racers.is_ok();
-        drop(closed);
+        *is_open = racers.is_ok();
+        drop(is_open);
         let racers = racers.map_err(|why| Error::host("starting a thread", &why))?;
         let ended = racers.into_iter().map(|racer| racer.join().unwrap_or_else(|_| Err(lost())));
         Ok(ended.collect::<Vec<Result<()>>>())
@@ -149,7 +149,7 @@ mod tests {
         std::process::exit(77);
     }
 
-    /// Those that were there waited for ever for those that could not come.
+    /// Threads that were there once waited for ever for those that could not be made.
     #[test]
     fn who_gets_fewer_threads_than_it_wants_comes_to_its_end() {
         let status = again::ended(&mut again::test("marks::tests::worker", (LIMITED, "1")));

@@ -225,7 +225,8 @@ impl Store {
     pub fn contents(&self, kind: Kind, name: &Hash, most: usize) -> Result<Arc<Vec<u8>>> {
         let usual = if kind == Kind::Map { most.min(USUAL) } else { most };
         let key = key_of(kind, name);
-        // Held from where it shows that they are long until they are here. Who has this waits for no other name.
+        // The lock of long contents: one is in memory at a time. It is taken once a length is found to be unusual, and kept
+        // until the contents are here; its holder waits for no other contents.
         let held = RefCell::new(None);
         let is_long = || {
             held.borrow_mut().get_or_insert_with(|| lock(&self.long));
@@ -246,7 +247,7 @@ impl Store {
             |stored| match packed::unpack(stored, name, usual) {
                 Err(_) if usual < most => {
                     is_long();
-                    // Who waits for other processes next must not keep the threads of this one waiting.
+                    // The next step may wait for other processes, and the other threads of this one must not wait for that.
                     packed::unpack(stored, name, most).inspect_err(|_| drop(held.take()))
                 }
                 done => done,

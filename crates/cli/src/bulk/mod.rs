@@ -166,8 +166,8 @@ const TRIES: u32 = 32;
 type Xattr = (Vec<u8>, Vec<u8>);
 type Xattrs = Vec<Xattr>;
 
-/// Adds its own attributes to what a new file gets of its directory. They go before inherited ones of the same name, and the
-/// mode follows an access list of its own.
+/// Joins the attributes that a new file inherits from its directory with those that it brings along. Its own win over
+/// inherited ones of the same name, and its mode follows an access list of its own.
 fn with_own(given: Inherited, own: Xattrs) -> Inherited {
     let Inherited { mut attributes, xattrs: inherited } = given;
     let list = own.iter().find(|(name, _)| name == b"system.posix_acl_access");
@@ -181,8 +181,9 @@ fn with_own(given: Inherited, own: Xattrs) -> Inherited {
     Inherited { attributes, xattrs: own.into_iter().chain(inherited).collect() }
 }
 
-/// Does so for a directory, but hands its own default list over apart. That is set when the directory is full, since files
-/// that are copied into it have their own lists, or none; until then there is no other in its place.
+/// Joins them for a new directory, and returns its own default list apart. The caller sets that list when the directory is
+/// full: files that are copied into it have lists of their own, or none. Until then the directory has no default list, also
+/// no inherited one.
 fn of_directory(given: Inherited, own: Xattrs) -> (Inherited, Option<Xattr>) {
     let is_own = own.iter().any(|(name, _)| name == b"system.posix_acl_default");
     let mut all = with_own(given, own);
@@ -273,7 +274,7 @@ pub(crate) struct Asked {
     pub(crate) owner: Option<(u32, u32)>,
     /// Times of access and of the contents.
     pub(crate) times: Option<(Timestamp, Timestamp)>,
-    /// It is a copy with the access control lists of its original, also where that has none: it inherits none.
+    /// The copy has the access control lists of its original, or none as that: it inherits none from its directory.
     pub(crate) lists: bool,
 }
 

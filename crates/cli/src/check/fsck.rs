@@ -39,7 +39,7 @@ pub fn by_name(arguments: Vec<OsString>) -> Vec<OsString> {
 /// [`by_name`] gave.
 #[must_use]
 pub fn usage_code(arguments: &[OsString]) -> u8 {
-    if arguments.get(1).is_some_and(|word| word == "check") { USAGE } else { 2 }
+    if crate::usage::command_of(arguments) == "check" { USAGE } else { 2 }
 }
 
 /// Why a volume is to be checked without `-f`, in a few words; `None` for one that is marked
@@ -103,6 +103,7 @@ mod tests {
         assert_eq!(by_name(words("e2fsck -fn a")), words("plat check --fsck -fn a"));
         assert_eq!(by_name(words("plat check a")), words("plat check a"));
         assert_eq!((usage_code(&words("plat check")), usage_code(&words("plat ls"))), (USAGE, 2));
+        assert_eq!(usage_code(&words("plat -q --sandbox off check --bad")), USAGE);
     }
 
     #[test]

@@ -113,7 +113,7 @@ pub struct Build {
     #[arg(long, value_name = "FILE", help_heading = "Contents")]
     file_contexts: Option<PathBuf>,
     /// Sets owners, permission bits and capabilities of all files, after a table in the format of Android's fs_config.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Contents")]
     fs_config: Option<PathBuf>,
     /// Directory that the volume will be mounted on: paths in the tables of --file-contexts and --fs-config begin with it.
     #[arg(long, value_name = "DIRECTORY")]
@@ -300,7 +300,10 @@ impl Build {
             | BuildError::At { error: platfs::Error::Io { source, .. }, .. }
                 if source.kind() == std::io::ErrorKind::StorageFull =>
             {
-                Failure::about(shown, format!("{source}: {lack}"))
+                match Failure::about(shown, source) {
+                    Failure::Failed(trouble) => Failure::Failed(trouble.and(lack)),
+                    other => other,
+                }
             }
             error => failed(error),
         }
@@ -318,12 +321,12 @@ impl Build {
         let existing = std::fs::metadata(&spec.path);
         let shown = image::shown(self.image());
         if existing.is_ok() && !self.force {
-            return Err(Failure::about(shown, "exists; --force replaces it"));
+            return Err(Failure::exists(shown, "exists; --force replaces it"));
         }
         for path in disk.beside() {
             let shown = path.display().to_string();
             if path.exists() && !self.force {
-                return Err(Failure::about(shown, "exists; --force replaces it"));
+                return Err(Failure::exists(shown, "exists; --force replaces it"));
             }
             followed(path)
                 .and_then(|path| door::replace(&path))
@@ -360,7 +363,7 @@ impl Build {
         let failed = |error: std::io::Error| Failure::about(path.display(), error);
         let place = Place::through(path).map_err(failed)?;
         if place.is_taken() && !self.force {
-            return Err(Failure::about(path.display(), "exists; --force replaces it"));
+            return Err(Failure::exists(path.display(), "exists; --force replaces it"));
         }
         Output::begin(&place, 0, Privacy::Ordinary, self.force).map_err(failed)
     }

@@ -33,7 +33,7 @@ impl Cat {
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let image = OpenImage::open_with(&self.image, &self.keys, console)?;
-        for path in &image.matching(&self.paths) {
+        for path in &image.matching(&self.paths)? {
             if let Err(failure) = print(console, &image, path) {
                 console.complain(failure)?;
             }

@@ -1,6 +1,6 @@
 //! `plat chown`: owners of files in an image.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
@@ -38,18 +38,27 @@ impl Chown {
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        writing::change_each(&self.image, &self.paths, console, |image, path| {
+        writing::change(&self.image, console, |image, console| {
             let owner = self.owner.of(image)?;
-            let inode = image.find(path, !self.no_dereference)?;
-            let change = |path: &[u8], inode| one(image, owner, path, inode);
-            if self.recursive {
-                return writing::tree(image, path.as_bytes(), inode, change);
+            for path in &image.matching(&self.paths)? {
+                if let Err(failure) = self.one(image, owner, path) {
+                    console.complain(failure)?;
+                }
             }
-            change(path.as_bytes(), inode)
+            Ok(())
         })
+    }
+
+    fn one(&self, image: &OpenImage, owner: Numbers, path: &OsStr) -> Result<(), Failure> {
+        let inode = image.find(path, !self.no_dereference)?;
+        let change = |path: &[u8], inode| set(image, owner, path, inode);
+        if self.recursive {
+            return writing::tree(image, path.as_bytes(), inode, change);
+        }
+        change(path.as_bytes(), inode)
     }
 }
 
-fn one(image: &OpenImage, (uid, gid): Numbers, path: &[u8], inode: InodeNumber) -> Result<(), Failure> {
+fn set(image: &OpenImage, (uid, gid): Numbers, path: &[u8], inode: InodeNumber) -> Result<(), Failure> {
     image.volume.inode(inode).set_owner(uid, gid).map_err(|error| image.failure(path, &error))
 }

@@ -13,7 +13,7 @@ use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
 use crate::reading::OpenImage;
 use crate::sandbox;
-use crate::writing::{self, Source, Target};
+use crate::writing::{self, Source, Sources, Target};
 
 /// Arguments of `plat cp`.
 #[derive(Args, Debug)]
@@ -80,19 +80,25 @@ impl Cp {
         let (actor, watcher) = (Actor::root(), Alone);
         let sum = std::cell::Cell::new(Done::default());
         let options = copy::Options { recursive: self.recursive, force: self.force, preserve: self.preserve };
-        writing::change_towards(&self.image, &self.paths, console, |image: &OpenImage, source, target| {
-            let path = writing::target(image, &Source::inside(image, source), target)?;
-            let place = writing::place(image, &path)?;
-            let from = image.find(source, false)?;
-            let job = Job::new(&image.volume, &actor, &watcher, Terms::ALL);
-            let name = Name::of(path.as_bytes(), place.name).map_err(|halt| writing::halted(image, halt))?;
-            let to = copy::Target { directory: place.directory, name: &name, path: path.as_bytes() };
-            let copied = copy::copy(&job, from, source.as_bytes(), to, options);
-            let mut done = sum.get();
-            live::add(&mut done, &job.done());
-            sum.set(done);
-            copied.map_err(|halt| writing::halted(image, halt))
-        })?;
+        writing::change_towards(
+            &self.image,
+            (&self.paths, Sources::OfImage),
+            console,
+            |image: &OpenImage, source, target| {
+                let path = writing::target(image, &Source::inside(image, source), target)?;
+                let place = writing::place(image, &path)?;
+                let from = image.find(source, false)?;
+                let job = Job::new(&image.volume, &actor, &watcher, Terms::ALL);
+                let name =
+                    Name::of(path.as_bytes(), place.name).map_err(|halt| writing::halted(image, halt))?;
+                let to = copy::Target { directory: place.directory, name: &name, path: path.as_bytes() };
+                let copied = copy::copy(&job, from, source.as_bytes(), to, options);
+                let mut done = sum.get();
+                live::add(&mut done, &job.done());
+                sum.set(done);
+                copied.map_err(|halt| writing::halted(image, halt))
+            },
+        )?;
         Ok(sum.get())
     }
 }

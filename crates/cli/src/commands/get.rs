@@ -81,7 +81,7 @@ impl Get {
             return self.live(console, sources, out);
         }
         let image = OpenImage::open_with(&self.image, &self.keys, console)?;
-        let sources = image.matching(sources);
+        let sources = image.matching(sources)?;
         if sources.len() > 1 && !into_directory && !to_stdout {
             return Err(needs_directory(out));
         }
@@ -131,7 +131,10 @@ impl Get {
         }
         let place = place(source, out)?;
         if !self.force && place.is_taken() {
-            return Err(outside(&place.path, "exists; --force replaces it"));
+            return Err(Failure::exists(
+                Shown(place.path.as_os_str().as_bytes()),
+                "exists; --force replaces it",
+            ));
         }
         spare(&[&self.image], &place.path).map_err(|error| outside(&place.path, error))?;
         let file = image.volume.open_file(inode).map_err(|error| failed(&error))?;

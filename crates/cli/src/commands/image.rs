@@ -53,7 +53,7 @@ impl Image {
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         if !self.force && self.out.symlink_metadata().is_ok() {
-            return Err(Failure::about(self.out.display(), "exists; `--force` replaces it"));
+            return Err(Failure::exists(self.out.display(), "exists; `--force` replaces it"));
         }
         spare(&[&self.image], &self.out).map_err(|error| self.failed(error))?;
         let (ground, name) = reading::ground(&self.image, console)?;

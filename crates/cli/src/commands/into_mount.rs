@@ -216,8 +216,9 @@ impl Copies<'_, '_> {
             Opened::Link(target) => {
                 let make = |here: &Directory| here.symlink(target.as_bytes(), name);
                 let made = self.make(name, |here| make(here).and_then(|()| here.made(name, kind)));
+                let made = made.map_err(|error| there(&self.path, error))?;
                 self.done.files += 1;
-                made.map_err(|error| there(&self.path, error))?
+                made
             }
             Opened::Directory(_) | Opened::Other => {
                 let make = |here: &Directory| here.make_node(name, kind, entry.facts.device);
@@ -228,8 +229,9 @@ impl Copies<'_, '_> {
                         return Ok(());
                     }
                     made => {
+                        let made = made.map_err(|error| there(&self.path, error))?;
                         self.done.files += 1;
-                        made.map_err(|error| there(&self.path, error))?
+                        made
                     }
                 }
             }

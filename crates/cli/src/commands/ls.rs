@@ -32,10 +32,10 @@ pub struct Ls {
     /// Mode, links, owner, group, size, time (UTC), and the targets of symbolic links.
     #[arg(short, long, short_alias = 'n')]
     long: bool,
-    /// With -l: sizes in K, M, G.
+    /// With -l: sizes with a unit, as `12 KiB`.
     #[arg(short, long)]
     human_readable: bool,
-    /// The largest first.
+    /// The largest first, within each directory.
     #[arg(short = 'S', conflicts_with = "unsorted")]
     by_size: bool,
     /// The newest first.
@@ -98,7 +98,7 @@ impl Ls {
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let image = OpenImage::open_with(&self.image, &self.keys, console)?;
-        let paths = image.matching(&paths_or_root(&self.paths));
+        let paths = image.matching(&paths_or_root(&self.paths))?;
         let titled = paths.len() > 1 || self.recursive;
         let array = Array::default();
         let mut listing = Listing { ls: self, image: &image, titled, array, silent: true };

@@ -67,8 +67,9 @@ impl Mkdir {
     /// In a mount the kernel makes directories as fast as its server, and knows of them.
     fn live(&self, console: &mut Console<'_>, first: &OsStr) -> Result<Done, Failure> {
         let mut done = Done::default();
+        let owner = self.owner.as_ref().map(Owner::numbers).transpose()?;
         for path in std::iter::once(first).chain(self.paths.iter().map(OsString::as_os_str)) {
-            match self.make_live(Path::new(path), &mut done) {
+            match self.make_live(Path::new(path), owner, &mut done) {
                 Ok(()) => {}
                 Err(error) => console.complain(live::host(path, error))?,
             }
@@ -77,19 +78,13 @@ impl Mkdir {
         Ok(done)
     }
 
-    fn make_live(&self, path: &Path, done: &mut Done) -> io::Result<()> {
+    fn make_live(&self, path: &Path, owner: Option<(u32, u32)>, done: &mut Done) -> io::Result<()> {
         let mut builder = fs::DirBuilder::new();
         let missing =
             path.ancestors().take_while(|above| !above.as_os_str().is_empty() && !above.exists()).count();
         builder.recursive(self.parents).mode(u32::from(self.mode)).create(path)?;
         done.directories += missing as u64;
-        match &self.owner {
-            Some(owner) => {
-                let (uid, gid) = owner.numbers().map_err(|why| io::Error::other(why.text()))?;
-                std::os::unix::fs::chown(path, Some(uid), Some(gid))
-            }
-            None => Ok(()),
-        }
+        owner.map_or(Ok(()), |(uid, gid)| std::os::unix::fs::chown(path, Some(uid), Some(gid)))
     }
 
     fn one(&self, image: &OpenImage, path: &OsStr, done: &mut Done) -> Result<(), Failure> {

@@ -59,7 +59,7 @@ pub struct Mount {
     /// The directory to mount on. Without image and directory what is mounted is listed.
     directory: Option<PathBuf>,
     /// Mount options, with ext4's names where ext4 has them.
-    #[arg(short, value_name = "OPTION,...")]
+    #[arg(short, value_name = "OPTION,...", requires = "image")]
     options: Vec<String>,
     /// Stays in the foreground.
     #[arg(short, long)]
@@ -89,7 +89,7 @@ pub struct Mount {
     background: bool,
 }
 
-/// The warning for a user who mounts a volume whose root directory is closed to him, with the remedies.
+/// The warning for a user who mounts a volume and may not write in its root directory, with the remedies.
 fn not_yours(opened: &Opened, options: &MountOptions) -> Option<String> {
     let user = rustix::process::geteuid();
     let as_it_is = opened.writable && !options.fake_root && !options.appearance.is_any();
@@ -98,8 +98,8 @@ fn not_yours(opened: &Opened, options: &MountOptions) -> Option<String> {
     let is_open = facts.uid == user.as_raw() || facts.permissions & 0o022 != 0;
     (as_it_is && !passes && !is_open).then(|| {
         format!(
-            "its root directory is of user {}, and closed to you: `-o fakeroot` has you be root in it, `-o uid={}` shows all \
-             files as yours",
+            "only user {} may write in its root directory: `-o fakeroot` has you be root in it, `-o uid={}` shows all files as \
+             yours",
             facts.uid,
             user.as_raw()
         )

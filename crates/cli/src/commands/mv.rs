@@ -15,7 +15,7 @@ use crate::console::{Console, Failure};
 use crate::reading::OpenImage;
 use crate::sandbox;
 use crate::text::Shown;
-use crate::writing::{self, Place, Source, Target};
+use crate::writing::{self, Place, Source, Sources, Target};
 
 /// Said of a file that is there.
 const REPLACES: &str = "exists; --force replaces it";
@@ -53,9 +53,12 @@ impl Mv {
         if self.paths.len() < 2 {
             return Err(live::no_path(first));
         }
-        writing::change_towards(&self.image, &self.paths, console, |image, source, target| {
-            self.one(image, source, target)
-        })
+        writing::change_towards(
+            &self.image,
+            (&self.paths, Sources::OfImage),
+            console,
+            |image, source, target| self.one(image, source, target),
+        )
     }
 
     /// In a mount the kernel renames as fast as its server, and knows of it.
@@ -73,7 +76,9 @@ impl Mv {
             let to = if self.exchange { target.clone() } else { live::target(source, target)? };
             match rustix::fs::renameat_with(CWD, source, CWD, &to, flags) {
                 Ok(()) => {}
-                Err(Errno::EXIST) if !self.force => console.complain(live::host(&to, REPLACES))?,
+                Err(Errno::EXIST) if !self.force => {
+                    console.complain(Failure::exists(Shown(to.as_bytes()), REPLACES))?
+                }
                 Err(error) => console.complain(live::host(source, std::io::Error::from(error)))?,
             }
         }

@@ -19,6 +19,7 @@ use super::live;
 use crate::bulk::Done;
 use crate::console::{Console, Failure};
 use crate::door::output::Output;
+use crate::text::Shown;
 
 /// How to get.
 #[derive(Clone, Copy)]
@@ -41,9 +42,14 @@ pub(super) fn get(
     if matches!(found.1, Opened::Directory(_)) && !how.recursive {
         return Err(outside(&shown, "is a directory; --recursive copies it"));
     }
-    if let (Opened::File(file), true) = (&found.1, out == Path::new("-")) {
-        let copied = std::io::copy(&mut &*file, &mut console.out);
-        return copied.map(drop).map_err(failed);
+    if out == Path::new("-") {
+        let Opened::File(file) = &found.1 else {
+            return Err(outside(&shown, "is no file, and only contents of files go to standard output"));
+        };
+        return match std::io::copy(&mut &*file, &mut console.out) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::from(error)),
+            copied => copied.map(drop).map_err(failed),
+        };
     }
     let place = place(source, out)?;
     let target = &place.path;
@@ -52,7 +58,7 @@ pub(super) fn get(
             Kind::Directory => "exists; directories are not replaced",
             _ => "exists; --force replaces it",
         };
-        return Err(outside(target, what));
+        return Err(Failure::exists(Shown(target.as_os_str().as_bytes()), what));
     }
     match &found.1 {
         Opened::File(file) => {
@@ -67,7 +73,6 @@ pub(super) fn get(
                 .try_clone()
                 .and_then(|above| NewDirectory::below(above, &place.name))
                 .map_err(there)?;
-            Handle::of(new.directory()).and_then(|made| made.inherit_nothing()).map_err(there)?;
             let way = Descent::new(new.directory().try_clone().map_err(there)?);
             let links = Links::new(new.directory()).map_err(there)?;
             let (lists, lost) = (Vec::new(), Lost::default());
@@ -81,7 +86,7 @@ pub(super) fn get(
     }
 }
 
-const NO_COPY: &str = "is neither a file, a directory nor a symbolic link";
+const NO_COPY: &str = "can't be copied by itself";
 
 /// A file beside its place, moved there when it is whole.
 fn file_to(from: &std::fs::File, facts: &Facts, (place, force): (&Place, bool)) -> Result<(), Failure> {

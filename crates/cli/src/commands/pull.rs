@@ -61,7 +61,7 @@ impl Pull {
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         if !self.force && self.out.symlink_metadata().is_ok() {
-            return Err(Failure::about(self.out.display(), "exists; `--force` replaces it"));
+            return Err(Failure::exists(self.out.display(), "exists; `--force` replaces it"));
         }
         let failed = |error: std::io::Error| Failure::about(self.out.display(), error);
         let volume = || image::shown(&self.volume);

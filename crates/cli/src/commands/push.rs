@@ -66,11 +66,13 @@ impl Push {
         };
         let how = Pushing { force: self.force, repair: self.repair, only, watch: Some(&watch) };
         let done = push(&store, &*device, volume, &how).map_err(|error| {
-            let hint = match error {
-                platfs_store::Error::Exists(_) => "; `--force` replaces it",
-                _ => "",
-            };
-            Failure::about(image::shown(&self.to), format!("{error}{hint}"))
+            let subject = image::shown(&self.to);
+            match error {
+                platfs_store::Error::Exists(_) => {
+                    Failure::exists(subject, format_args!("{error}; `--force` replaces it"))
+                }
+                error => Failure::about(subject, error),
+            }
         })?;
         self.say(console, &done)
     }

@@ -26,7 +26,7 @@ use crate::progress;
 use crate::reading::OpenImage;
 use crate::sandbox;
 use crate::text::Shown;
-use crate::writing::{self, Place, Source, Target};
+use crate::writing::{self, Place, Source, Sources, Target};
 
 /// Arguments of `plat put`.
 #[derive(Args, Debug)]
@@ -44,7 +44,8 @@ pub struct Put {
     /// Existing files are replaced; directories never are.
     #[arg(short, long)]
     force: bool,
-    /// The owner of all copies, by numbers or names of the image. Without it those of `--recursive` keep theirs, others get root, or in a mount who asks.
+    /// The owner of all copies, by numbers or names of the image. Without it those of `--recursive` keep theirs, others get
+    /// root, or in a mount who asks.
     #[arg(long, value_name = "USER:GROUP", value_parser = parse_owner)]
     owner: Option<Owner>,
 }
@@ -71,23 +72,28 @@ impl Put {
             return live::say(console, console.is_json(), &done);
         }
         let sum = Cell::new(Done::default());
-        writing::change_towards(&self.image, &self.paths, console, |image, source, target| {
-            if source == "-" && writing::is_directory(image, target) {
-                let target = Shown(target.as_bytes());
-                return Err(Failure::Usage(format!(
-                    "standard input has no name for a file in {target}; give one: `plat put {} - {target}/NAME`",
-                    image.name
-                )));
-            }
-            let is_directory = Path::new(source).is_dir();
-            let to = writing::target(image, &Source { path: source, is_directory }, target)?;
-            let Place { directory, name } = writing::place(image, &to)?;
-            let (done, copied) = self.one(image, source, &To { directory, name, path: &to });
-            let mut all = sum.get();
-            live::add(&mut all, &done);
-            sum.set(all);
-            copied
-        })?;
+        writing::change_towards(
+            &self.image,
+            (&self.paths, Sources::OfHost),
+            console,
+            |image, source, target| {
+                if source == "-" && writing::is_directory(image, target) {
+                    let target = Shown(target.as_bytes());
+                    return Err(Failure::Usage(format!(
+                        "standard input has no name for a file in {target}; give one: `plat put {} - {target}/NAME`",
+                        image.name
+                    )));
+                }
+                let is_directory = Path::new(source).is_dir();
+                let to = writing::target(image, &Source { path: source, is_directory }, target)?;
+                let Place { directory, name } = writing::place(image, &to)?;
+                let (done, copied) = self.one(image, source, &To { directory, name, path: &to });
+                let mut all = sum.get();
+                live::add(&mut all, &done);
+                sum.set(all);
+                copied
+            },
+        )?;
         live::say(console, console.is_json(), &sum.get())
     }
 
@@ -139,7 +145,7 @@ impl Put {
         let failed = |error: Error| match error {
             Error::Exists if !self.force => {
                 let subject = format!("{}: {}", image.name, Shown(path.as_bytes()));
-                Failure::about(subject, "exists; --force replaces it")
+                Failure::exists(subject, "exists; --force replaces it")
             }
             error => image.failure(path.as_bytes(), &error),
         };

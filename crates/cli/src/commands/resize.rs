@@ -4,7 +4,6 @@ mod leaving;
 mod partition;
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
@@ -72,6 +71,9 @@ enum Wanted {
 }
 
 fn parse_wanted(text: &str) -> Result<Wanted, String> {
+    if text.starts_with("--") {
+        return Err("is no size, and no option of this command".into());
+    }
     if let Some(free) = parse_free(text) {
         return free.map(Wanted::Free);
     }
@@ -195,10 +197,10 @@ impl Resize {
                 Err(Failure::Usage("what is to stay free is said of images, not of mounts".into()))
             }
             wanted => {
-                let found =
-                    crate::door::mounted_on(&fuse::mount_point(Path::new(&self.image)).unwrap_or_default());
-                let device = found.map(|mount| open_device(mount.source.as_os_str())).transpose()?;
-                device.map_or(Ok(0), |device| wanted.of(size_of(name, &*device)?))
+                // The server knows what its volume has now; the table of mounts has what somebody wrote there.
+                let asked = live::Asked { verb: Verb::Resize, flags: flag::DRY_RUN, numbers: [0] };
+                let now = Sizes::from_object(&live::ask_for_report(asked, &self.image)?);
+                wanted.of(now.bytes_before)
             }
         });
         let numbers = [size.transpose()?.unwrap_or(0)];
@@ -229,22 +231,22 @@ impl Resize {
     }
 
     fn plan(&self, name: &str, device: &Arc<dyn Device>, room: u64) -> Result<Plan, Failure> {
-        platfs::read_superblock(&**device)
-            .map_err(|error| Failure::about(name, no_superblock(&**device, name, &error)))?;
-        let planned = match self.size {
+        use platfs_reshape::Error::{NoRoom, Refused};
+
+        let has = size_of(name, &**device)?;
+        let wanted = self.size.map(|wanted| wanted.of(has)).transpose()?;
+        let planned = match (self.size, wanted) {
             _ if self.min => Plan::smallest(Arc::clone(device)),
-            Some(Wanted::Free(free)) => leaving::plan(device, free),
-            Some(wanted) => Plan::new(Arc::clone(device), wanted.of(size_of(name, &**device)?)?),
-            None => Plan::new(Arc::clone(device), room),
+            (Some(Wanted::Free(free)), _) => leaving::plan(device, free),
+            (_, wanted) => Plan::new(Arc::clone(device), wanted.unwrap_or(room)),
         };
-        planned.map_err(|error| match (reshaping::failed(name, &error), self.size) {
-            // A volume that is too small for its contents.
-            (Failure::Failed(trouble), Some(_))
-                if matches!(error, platfs_reshape::Error::Refused(_) | platfs_reshape::Error::NoRoom(_)) =>
-            {
+        let shrinks = wanted.is_some_and(|bytes| bytes < has);
+        planned.map_err(|error| match reshaping::failed(name, &error) {
+            // A volume that would be too small for its contents.
+            Failure::Failed(trouble) if shrinks && matches!(error, Refused(_) | NoRoom(_)) => {
                 Failure::Failed(trouble.and(format_args!("`plat resize -P {name}` says how small it can be")))
             }
-            (failure, _) => failure,
+            failure => failure,
         })
     }
 

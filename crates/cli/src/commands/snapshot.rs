@@ -47,7 +47,7 @@ impl Snapshot {
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         if !self.force && self.out.symlink_metadata().is_ok() {
-            return Err(Failure::about(self.out.display(), "exists; `--force` replaces it"));
+            return Err(Failure::exists(self.out.display(), "exists; `--force` replaces it"));
         }
         let is_live = live::is_meant(&self.source, None);
         if is_live {

@@ -47,7 +47,8 @@ pub struct Stat {
     /// The index of a directory: its blocks, and the names in each with their hashes.
     #[arg(short = 'x', long)]
     index: bool,
-    /// A line for each file as stat(1) makes it: %n name, %a permissions, %u, %g owner, %s size, %F type, %y times, ...
+    /// A line for each file, with the letters of stat(1): %n name, %a permissions, %u and %g owner as numbers, %s size, %F
+    /// type, %y time, ... Types and times are as elsewhere in plat.
     #[arg(short = 'c', long, value_name = "FORMAT", conflicts_with_all = ["blocks", "raw", "index", "json"])]
     format: Option<String>,
     /// A JSON array with one object per path.
@@ -75,7 +76,7 @@ impl Stat {
         let ground = parts.any().then(|| reading::ground(&self.image, &mut quiet)).transpose()?;
         let shown = Showing { image: &image, ground: ground.map(|(ground, _)| ground), parts };
         let mut array = Array::default();
-        for path in &image.matching(&self.paths) {
+        for path in &image.matching(&self.paths)? {
             let done = match by_number(path.as_bytes()) {
                 Some(inode) => Ok(inode),
                 None => image.find(path, self.dereference),

@@ -35,13 +35,13 @@ fn is_gone(error: &io::Error) -> bool {
 /// Arguments of `plat umount`.
 #[derive(Args, Debug)]
 pub struct Umount {
-    /// The directory that is mounted on. Without it what is mounted is listed.
+    /// The directory that is mounted on. Without it what is mounted is listed, and the command fails.
     directory: Option<PathBuf>,
     /// Takes it out of sight even if it is in use; it ends when its last file is closed.
-    #[arg(short, long)]
+    #[arg(short, long, requires = "directory")]
     lazy: bool,
     /// Waits for no store that does not answer: what is not stored by then is reported.
-    #[arg(short, long)]
+    #[arg(short, long, requires = "directory")]
     force: bool,
 }
 
@@ -49,7 +49,11 @@ impl Umount {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         match &self.directory {
             Some(directory) => Leaving { umount: self, directory }.run(console),
-            None => list(console),
+            None => {
+                list(console)?;
+                // A script whose word is empty must not take this for an unmount.
+                Err(Failure::Usage("the directory of a mount is missing".into()))
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `plat version`: which program this is.
+//! `plat version`: the version and the parts of this build.
 
 use clap::Args;
 use serde_json::json;

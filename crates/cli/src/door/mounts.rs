@@ -42,7 +42,7 @@ pub fn mounted_on(directory: &Path) -> Option<Mount> {
     all().into_iter().rfind(|mount| mount.directory == directory)
 }
 
-/// Those by `plat mount`.
+/// Mounts by `plat mount`.
 #[must_use]
 pub fn of_ours() -> Vec<Mount> {
     all().into_iter().filter(|mount| mount.kind == "fuse.plat").collect()

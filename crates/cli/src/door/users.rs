@@ -49,8 +49,7 @@ pub(super) fn is_mounted_as(wanted: &Ground, file_system: u64) -> bool {
 
 /// The mount by `plat` of these bytes: its lock is what counts, this gives its name.
 pub(super) fn plat_mount(wanted: &Ground) -> Option<User> {
-    let mounts = mounts::all().into_iter().filter(|mount| mount.kind == "fuse.plat");
-    on_ground(wanted, mounts).map(User::from)
+    on_ground(wanted, mounts::of_ours().into_iter()).map(User::from)
 }
 
 impl From<Mount> for User {

@@ -45,7 +45,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "stat",
         &[
             ("plat stat disk.img /etc/passwd", "everything that is known of a file"),
-            ("plat stat -c '%a %U %s' disk.img /etc/passwd", "permissions, owner and size, for scripts"),
+            ("plat stat -c '%a %u %s' disk.img /etc/passwd", "permissions, owner and size, for scripts"),
         ],
     ),
     ("cat", &[("plat cat disk.img /etc/os-release", "the contents of a file")]),

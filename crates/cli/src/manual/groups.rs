@@ -30,9 +30,13 @@ pub(super) fn template(plat: &Command) -> String {
     let shown = |name: &&&str| plat.find_subcommand(name).is_some_and(|command| !command.is_hide_set());
     let widest = plat.get_subcommands().map(|command| command.get_name().len()).max().unwrap_or(0);
     for (heading, names) in GROUPS {
+        let names: Vec<_> = names.iter().filter(shown).collect();
+        if names.is_empty() {
+            continue;
+        }
         // Writing into a string does not fail.
         let _ = writeln!(out, "\n{heading}:");
-        for name in names.iter().filter(shown) {
+        for name in names {
             let about = plat.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string);
             let begun = format!("  {name:widest$}  ");
             out.push_str(&topics::wrapped(&about.unwrap_or_default(), begun.len(), &begun));

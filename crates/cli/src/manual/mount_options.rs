@@ -1,4 +1,5 @@
-//! The topic `mount-options`: all words of `plat mount -o`. docs/mount.md says why each is as it is.
+//! The topic `mount-options`: the words of `plat mount -o`, but for second names of the same and words that are only accepted.
+//! docs/mount.md says why each is as it is.
 
 use super::topics::Part::{Item, Text};
 use super::topics::Topic;
@@ -10,12 +11,13 @@ pub(super) const TOPIC: Topic = Topic {
         Text("Words of `plat mount -o`, with ext4's names where ext4 has them. Later ones win."),
         Item(
             "ro, rw",
-            "for reading only; for writing, or not at all. Neither: for writing if the image can be written",
+            "`ro`: for reading only. `rw`: for writing, and no mount if the image can't be written. Neither: for writing if the image \
+             can be written",
         ),
         Item("noload, norecovery", "with `ro`: without what the journal holds"),
         Item("remount", "changes a mount that is there"),
         Item("errors=continue|remount-ro|panic", "what happens on damage; `remount-ro` if nothing is said"),
-        Item("check, nocheck", "the whole volume is checked before it is opened for writing; never"),
+        Item("check, nocheck", "the whole volume is checked before it is opened for writing, or never"),
         Item("normal, softdep, async", "the order in which changes reach the image; `unordered` is `async`"),
         Item("data=ordered|writeback|journal", "how contents go with the journal"),
         Item("sync, dirsync", "each change is stable when it is answered; only changes of names"),

@@ -24,8 +24,12 @@ pub(super) fn of_all(plat: &Command, date: &str) -> String {
     page.options(plat);
     page.heading("COMMANDS");
     for (heading, names) in super::groups::GROUPS {
+        let commands: Vec<_> = names.iter().filter_map(|name| plat.find_subcommand(name)).collect();
+        if commands.is_empty() {
+            continue;
+        }
         page.out.push_str(&format!(".SS \"{}\"\n", escaped(heading)));
-        for command in names.iter().filter_map(|name| plat.find_subcommand(name)) {
+        for command in commands {
             let about = command.get_about().map(ToString::to_string).unwrap_or_default();
             page.item(&format!("`plat-{}`(1)", command.get_name()), &about);
         }

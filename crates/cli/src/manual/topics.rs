@@ -174,7 +174,7 @@ pub const TOPICS: &[Topic] = &[
             Item("az://container/prefix#debian", "in Azure, where the build has it"),
             Text(
                 "`plat push IMAGE STORE#NAME` brings an image there, `plat pull` back. `plat store` lists, verifies, \
-                 snapshots, forks and cleans up. How a store is reached says the environment: `plat help environment`.",
+                 snapshots, forks and cleans up. Variables of the environment say how a store is reached: `plat help environment`.",
             ),
         ],
     },

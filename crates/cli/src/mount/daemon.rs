@@ -3,9 +3,10 @@
 //! A process does not fork here: it runs itself a second time with `--background`, waits until that one
 //! has mounted, and leaves. Only the beginning of a new process is sure to have no threads and no locks.
 //!
-//! Owns: what the process in the background takes along from its caller, and the one outside of its cage. That is what it works with, and no more: of the
-//! environment the variables that it needs, of the descriptors those that its arguments name. A script's lock or pipe is
-//! the script's, and what it keeps in its environment is nobody's business for as long as a mount lasts.
+//! Owns: what a process in the background takes along from its caller, and so does the process outside of its cage. Each
+//! takes what it works with, and no more: of the environment the variables that it needs, of the descriptors those that its
+//! arguments name. A script's lock or pipe is the script's, and what it keeps in its environment is nobody's business for
+//! as long as a mount lasts.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -118,7 +119,6 @@ fn is_kept(name: &OsStr, of_store: bool) -> bool {
 /// Closes what the caller had open, in a process in the background and in the one outside of its cage. Before anything else
 /// is opened.
 pub fn begin(arguments: &[OsString]) {
-    // The process outside of a server's cage has the same caller, and closes what that had open as well.
     let is_meant = |word: &OsString| word == BACKGROUND || word == OUTSIDE;
     if arguments.get(1..3).is_none_or(|first| first[0] != "mount" || !is_meant(&first[1])) {
         return;

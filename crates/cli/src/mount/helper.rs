@@ -12,16 +12,17 @@ pub fn by_name(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     match name.unwrap_or_default() {
         "mount.plat" | "mount.fuse.plat" => mount(arguments),
         "umount.plat" | "umount.fuse.plat" => umount(&arguments),
-        _ if is_by_fuse(&arguments) => mount(arguments),
+        "plat" if is_by_fuse(&arguments) => mount(arguments),
         _ => arguments,
     }
 }
 
-/// Tells if this is what mount.fuse(8) runs for the type `fuse.plat` where our own helper is not installed: `plat SOURCE DIR -o
-/// OPTIONS`.
+/// Tells if mount.fuse(8) runs this for the type `fuse.plat`, where our own helper is not installed:
+/// `plat SOURCE DIR -o OPTIONS`.
 fn is_by_fuse(arguments: &[OsString]) -> bool {
     let [_, source, _, option, _] = arguments else { return false };
-    option == "-o" && Path::new(source).exists() && crate::usage::command_of(arguments).is_empty()
+    let is_source = || crate::stores::is_meant(source) || crate::image::parse(source).path.exists();
+    option == "-o" && crate::usage::command_of(arguments).is_empty() && is_source()
 }
 
 /// The words of ours for a short flag of mount(8).
@@ -111,6 +112,9 @@ mod tests {
         assert_eq!(turned("plat mount a /m -f"), "plat mount a /m -f");
         assert_eq!(turned("/usr/bin/plat /dev/null /m -o ro,dev"), "plat mount /dev/null /m -o ro,dev");
         assert_eq!(turned("plat /nothing /m -o ro"), "plat /nothing /m -o ro");
+        assert_eq!(turned("plat /dev/null@part1 /m -o ro"), "plat mount /dev/null@part1 /m -o ro");
+        assert_eq!(turned("plat file:///srv/store#a /m -o ro"), "plat mount file:///srv/store#a /m -o ro");
+        assert_eq!(turned("e2fsck /dev/null /m -o ro"), "e2fsck /dev/null /m -o ro");
         assert_eq!(turned("plat map /dev/null -o ro"), "plat map /dev/null -o ro");
     }
 }

@@ -1,8 +1,10 @@
 //! Questions on the calls of callers, which a server in its cage asks the process outside of it.
 //!
-//! A question can last as long as a stranger likes, by memory that can't be read. So each has a number and a thread that
-//! answers it. One that hangs holds up who waits for it, and takes one of the few places of its user. Owns: which answer
-//! belongs to which question, and how many there are at once, of one user and of all. Excludes how a call is looked at (`tree::calls`).
+//! A question can last as long as a stranger likes, who can keep his memory from being read. So each question has a number
+//! and a thread that answers it. A question that hangs holds up its asker only, and takes one of the few places of its user.
+//!
+//! Owns: which answer belongs to which question, and the most questions at once, of one user and of all. Excludes how a
+//! call is looked at (`tree::calls`).
 
 use std::collections::HashMap;
 use std::io;
@@ -259,6 +261,7 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| answer(there, &device));
             let questions = Questions::new(here);
+            let _ended = Ended(&questions);
             let (mut read, mut write) = io::pipe().unwrap();
             let facts = rustix::fs::fstat(&write).unwrap();
             let (sender, receiver) = mpsc::channel();
@@ -268,15 +271,25 @@ mod tests {
                 write.write_all(&[1; 300_000]).unwrap();
             });
             let writer = receiver.recv().unwrap();
-            while calls::seen(writer, (facts.st_dev, facts.st_ino)) == Call::Hidden {
+            let is_seen = (0..30_000).any(|_| {
                 thread::sleep(Duration::from_millis(1));
-            }
+                calls::seen(writer, (facts.st_dev, facts.st_ino)) != Call::Hidden
+            });
+            assert!(is_seen, "the call of a thread is not seen");
             assert_eq!(questions.ask(0, writer, facts.st_ino), Call::Hidden);
             device.set(facts.st_dev).unwrap();
             let told = questions.ask(0, writer, facts.st_ino);
             assert!(matches!(told, Call::Writes { len: 300_000, .. }), "{told:?}");
             io::copy(&mut read, &mut io::sink()).unwrap();
-            questions.end();
         });
+    }
+
+    /// Ends the channel when a test ends, also when it fails: a thread waits for that.
+    struct Ended<'q>(&'q Questions);
+
+    impl Drop for Ended<'_> {
+        fn drop(&mut self) {
+            self.0.end();
+        }
     }
 }

@@ -11,7 +11,8 @@ use super::Plan;
 /// Purposes of calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Group {
-    /// Looking at who this is and where it works, and waiting for a descriptor: all but a server of bytes.
+    /// Asking for the user, the groups and the directory of this process, and waiting for descriptors. A server of bytes does
+    /// without them.
     Caller,
     /// Writing bytes of what is open.
     Bytes,
@@ -101,9 +102,9 @@ mod known {
         SYS_write,
         #[cfg(target_arch = "x86_64")]
         SYS_open,
-        // Whose files and peers are this process's own.
+        // The user of this process, by whom it knows its own files and peers.
         SYS_geteuid,
-        // Seen now and then, in suites that were not counted: blocks of memory that grow, locks that wait, links in `/sys`,
+        // Seen now and then, and not in each count: blocks of memory that grow, locks that wait, links in `/sys`,
         // the limit of memory.
         SYS_mremap,
         SYS_prlimit64,

@@ -22,7 +22,8 @@ fn bare(writer: &DirMut<'_, '_>) -> Layout {
     Layout { checksums: false, ..writer.layout }
 }
 
-/// Begins a new directory in its inode, where the volume keeps small ones so; says whether it was done. Names that mean
+/// Begins a new directory in its inode, where the volume keeps small ones so. Returns
+/// `false` where it can't be done; then nothing is changed. Names that mean
 /// something else than their bytes go to blocks.
 pub(super) fn begin(writer: &mut DirMut<'_, '_>, parent: InodeNumber) -> Result<bool> {
     if writer.dir.flags().intersects(InodeFlags::ENCRYPT | InodeFlags::CASEFOLD) {

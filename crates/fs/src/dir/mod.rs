@@ -428,7 +428,7 @@ impl<'a, 'v> DirMut<'a, 'v> {
         spot.map_or(Ok(()), |spot| self.own(spot.at))
     }
 
-    /// Has a new directory, which has an empty map, begin: in its inode, or with its first block.
+    /// Begins a new directory, whose map is empty: in its inode, or with a first block.
     ///
     /// # Errors
     /// [`Error::NoSpace`].

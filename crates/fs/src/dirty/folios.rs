@@ -4,7 +4,8 @@
 //! (`ops::flush`).
 //!
 //! Source: Linux 6.18, `__filemap_get_folio`: a write is cut into the largest folios that lie at a multiple of their own
-//! length. What was written before stays in the folio that it has.
+//! length. What was written before stays in the folio that it has. A block counts as a page: on volumes with smaller blocks
+//! the smallest folio holds several, which is not followed.
 
 use std::collections::BTreeMap;
 

@@ -43,7 +43,7 @@ pub(super) fn regular(shared: &Arc<Shared>, number: InodeNumber) -> Result<File>
     }
 }
 
-/// Refuses a slash at the end of the name of what is no directory.
+/// Refuses a path with a slash at its end, which names a directory, where something else is made.
 fn no_slash(path: &[u8]) -> Result<()> {
     if path.len() > 1 && path.ends_with(b"/") { Err(Error::IsDirectory) } else { Ok(()) }
 }
@@ -506,14 +506,11 @@ impl Dir {
     /// # Errors
     /// As [`Volume::rename`] and [`Dir::inode_of`].
     pub fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
+        let (directory, name) = self.place(from.as_ref())?;
         // With a slash at its end a path names a directory.
         if [from.as_ref(), to.as_ref()].iter().any(|path| path.ends_with(b"/")) {
-            let source = self.resolve(from.as_ref(), false)?;
-            if self.volume().metadata(source)?.file_type != FileType::Directory {
-                return Err(Error::NotDirectory);
-            }
+            self.must_be_directory(directory, name)?;
         }
-        let (directory, name) = self.place(from.as_ref())?;
         let (new_directory, new_name) = self.place(to.as_ref())?;
         self.volume().rename(directory, name, new_directory, new_name, Replace::Yes)
     }
@@ -531,12 +528,20 @@ impl Dir {
     /// # Errors
     /// [`Error::IsDirectory`], [`Error::NotFound`], [`Error::ReadOnly`], [`Error::NotPermitted`]; as [`Dir::inode_of`].
     pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        if path.as_ref().ends_with(b"/") {
-            // What is no directory has no such name.
-            return self.resolve(path.as_ref(), true).and(Err(Error::IsDirectory));
-        }
         let (directory, name) = self.place(path.as_ref())?;
+        if path.as_ref().ends_with(b"/") {
+            return self.must_be_directory(directory, name).and(Err(Error::IsDirectory));
+        }
         self.volume().unlink(directory, name)
+    }
+
+    /// Refuses a name with a slash behind it that is no directory; a link to one is none.
+    fn must_be_directory(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
+        let inode = self.volume().lookup(directory, name)?;
+        match self.volume().metadata(inode)?.file_type {
+            FileType::Directory => Ok(()),
+            _ => Err(Error::NotDirectory),
+        }
     }
 
     /// Removes an empty directory.

@@ -156,8 +156,8 @@ impl Shape {
         } else {
             self.wanted_inodes
         };
-        // Exactly the least number would be rounded down to eight where it does not fill a block of the table.
-        wanted.max(LEAST_INODES + 1)
+        // Inodes of a group are whole blocks of the table, rounded down to a multiple of eight.
+        wanted.max(LEAST_INODES.next_multiple_of(8))
     }
 
     /// Rounds until everything agrees.
@@ -318,17 +318,10 @@ impl Shape {
 
     fn check_inode_count(&self) -> Result<()> {
         let inodes = u64::from(self.groups) * u64::from(self.inodes_per_group);
-        if inodes > u64::from(u32::MAX) || inodes < LEAST_INODES {
-            let groups = self.groups;
-            if inodes < LEAST_INODES {
-                return invalid(format!(
-                    "a volume of {} blocks would have {inodes} inodes and needs {LEAST_INODES}; make it larger, or ask for \
-                     more inodes (-N)",
-                    self.blocks
-                ));
-            }
+        if inodes > u64::from(u32::MAX) {
             return invalid(format!(
-                "{inodes} inodes in {groups} groups are more than 2^32 - 1; raise the inode ratio (-i)"
+                "{inodes} inodes in {} groups are more than 2^32 - 1; raise the inode ratio (-i)",
+                self.groups
             ));
         }
         Ok(())

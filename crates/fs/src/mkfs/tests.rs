@@ -135,6 +135,21 @@ fn nonsense_is_refused_with_its_value() {
     }
 }
 
+/// Twelve inodes would be rounded down to eight where they do not fill a block of the table.
+#[test]
+fn small_volumes_with_large_inodes_have_enough_of_them() {
+    for (size, inode_size, inodes) in
+        [(100 << 10, 512, None), (120 << 10, 1024, None), (1 << 20, 1024, Some(1))]
+    {
+        let made = plan(size, |options| {
+            options.block_size = Some(1024);
+            options.inode_size = Some(inode_size);
+            options.inodes = inodes;
+        });
+        assert_eq!(made.unwrap().superblock().s_inodes_count.get(), 16, "{size} {inode_size}");
+    }
+}
+
 #[test]
 fn features_that_need_each_other_are_reported() {
     let cases = [

@@ -176,14 +176,13 @@ pub(crate) fn resolve_from(
     };
     // A slash at the end says that a directory is meant, and a link to one is followed.
     let mut left = split(path);
-    let wants_directory = path.last() == Some(&b'/') && !left.is_empty();
-    let follow_last = follow_last || wants_directory;
+    let mut wants_directory = path.last() == Some(&b'/') && !left.is_empty();
     let mut here = if path.first() == Some(&b'/') { InodeNumber::ROOT } else { directory };
     let mut followed = 0;
     while let Some(name) = left.pop() {
         let next = volume.lookup(here, &name)?;
         let is_link = volume.view().inode(next)?.file_type() == Some(FileType::Symlink);
-        if !is_link || (left.is_empty() && !follow_last) {
+        if !is_link || (left.is_empty() && !(follow_last || wants_directory)) {
             here = next;
             continue;
         }
@@ -195,6 +194,8 @@ pub(crate) fn resolve_from(
         if target.first() == Some(&b'/') {
             here = InodeNumber::ROOT;
         }
+        // So does a slash at the end of what the last link says.
+        wants_directory |= left.is_empty() && target.ends_with(b"/");
         left.extend(split(&target));
     }
     if wants_directory && volume.view().inode(here)?.file_type() != Some(FileType::Directory) {

@@ -101,7 +101,8 @@ impl Free {
     /// The largest part of a volume that can be asked for: its own structures and what is reserved take the rest.
     pub const PERCENT_MOST: u8 = 80;
 
-    /// The most that a volume may become, as a multiple of what it is without that room: more would be for next to nothing.
+    /// The largest multiple of the size without that room that a volume may become: beyond it, nearly all of what it gains
+    /// would be reserved or tables.
     pub const TIMES_MOST: u64 = 100;
 
     /// Blocks of a volume that have to be free for it, with those that users can't fill: `reserved` ones for root, and what
@@ -140,7 +141,7 @@ impl Free {
         u64::try_from(tables).unwrap_or(u64::MAX)
     }
 
-    /// Complaint about a volume of which nothing is left for files.
+    /// Complaint about a volume of which next to nothing is left for files.
     #[must_use]
     pub fn too_much(self, reserved: u64, geometry: &Geometry) -> String {
         let part = match self {
@@ -150,8 +151,8 @@ impl Free {
         let blocks = geometry.blocks.max(1);
         let reserved = reserved.saturating_mul(100).saturating_add(blocks / 2) / blocks;
         format!(
-            "auto+{part}: with {reserved}% that are reserved for root, and the tables of the volume, nothing is left for files; \
-             ask for less, or reserve less (-m)"
+            "auto+{part}: with {reserved}% that are reserved for root, and the tables of the volume, next to nothing is left for \
+             files; ask for less, or reserve less (-m)"
         )
     }
 

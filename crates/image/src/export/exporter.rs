@@ -240,8 +240,6 @@ impl<'v> Exporter<'v> {
         let above = place.directory.try_clone().map_err(failed)?;
         let new = NewDirectory::below(above, &place.name).map_err(failed)?;
         let base = new.directory().try_clone().map_err(failed)?;
-        // What it hands down would come to files that have no lists.
-        platfs_host::Handle::of(&base).and_then(|made| made.inherit_nothing()).map_err(failed)?;
         let mut sink = DirectorySink::new(base, &place.path).map_err(failed)?;
         self.to_sink(&mut sink)?;
         let losses = sink.losses().clone();

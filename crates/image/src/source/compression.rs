@@ -123,8 +123,7 @@ pub(crate) fn begins_archive(section: &Section) -> bool {
 /// True if the file begins as an archive does, or as something packed; nothing is unpacked.
 pub(crate) fn may_begin_archive(section: &Section) -> bool {
     let start = start_of(section);
-    let is_tar = || start.first_chunk().is_some_and(|block| Header(block).checksum_holds());
-    Format::detect(&start) != Format::Plain || is_tar() || foreign::is_other_archive(&start)
+    Format::detect(&start) != Format::Plain || is_tar(&start) || foreign::is_other_archive(&start)
 }
 
 /// The first bytes of a file, enough to tell its kind; none if it can't be read.
@@ -195,7 +194,7 @@ fn spool_from(
                 len
             }
         };
-        if std::mem::take(&mut first) && len == PIECE && !may_be_archive(&piece) {
+        if std::mem::take(&mut first) && len == PIECE && !is_tar(&piece) {
             return Err(match foreign::name_in(&piece) {
                 Some(is) => SourceError::Foreign { archive: name.to_owned(), is },
                 None => SourceError::NoArchive { stream: name.to_owned() },
@@ -272,8 +271,8 @@ impl<R: Read> Read for Counted<'_, R> {
     }
 }
 
-/// Tells if an archive begins so: what is none may have no end, and is not read to find that out.
-fn may_be_archive(start: &[u8]) -> bool {
+/// True if these bytes begin a tar archive. A stream that does not may have no end, and is not read to find that out.
+fn is_tar(start: &[u8]) -> bool {
     start.first_chunk().is_some_and(|block| Header(block).checksum_holds())
 }
 

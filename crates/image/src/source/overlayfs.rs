@@ -1,7 +1,7 @@
 //! Signs that overlayfs writes into its upper directories: whiteouts as devices 0:0, opaque directories and the rest as
 //! attributes. In a layer these are words about lower layers, and no files.
 //!
-//! Owns their meaning (Linux, "Overlay Filesystem"). Excludes whiteouts in the form of AUFS and OCI (`tar`).
+//! Owns their meaning (Linux, "Overlay Filesystem"). Excludes whiteouts by their names (`whiteout`).
 
 use crate::archive::{Device, Xattr};
 

@@ -128,7 +128,7 @@ impl Map {
             ))
         })?;
         if !self.force && path.symlink_metadata().is_ok() {
-            return Err(Failure::about(path.display(), "exists; `--force` replaces it"));
+            return Err(Failure::exists(path.display(), "exists; `--force` replaces it"));
         }
         Ok(form)
     }

@@ -1,4 +1,5 @@
-//! Facts of a file in a form of the caller's, as `stat -c` of coreutils has it.
+//! Facts of a file in a form of the caller's, with the letters of `stat -c` of coreutils; types, times and names are as this
+//! program prints them.
 
 use platfs::Metadata;
 
@@ -49,7 +50,9 @@ pub(super) fn line(format: &str, path: &[u8], facts: &Metadata, block_size: u32)
         let letter = letters.next().ok_or("-c: a letter is missing behind the last %")?;
         let fact = fact(letter, path, facts, block_size);
         out += &fact.ok_or_else(|| {
-            format!("-c: %{letter} stands for nothing; known are n a A b B F g h i o s u w x y z")
+            format!(
+                "-c: %{letter} stands for nothing; known are n a A b B F g G h i o s u U w W x X y Y z Z %"
+            )
         })?;
     }
     Ok(out)

@@ -65,7 +65,10 @@ impl Room<'_, '_> {
             Size::Bytes(stated) => stated,
             Size::Auto => self.automatic(bytes)?,
             Size::Free(free) => self.leaving(free, bytes)?,
-            Size::Min => return Err(BuildError::Like("a smallest image is laid out from the start: leave out one of --like and --size min, or add --relayout".into())),
+            Size::Min => {
+                let why = "a smallest image is laid out from the start: leave out --like or --size min, or add --relayout";
+                return Err(BuildError::Like(why.into()));
+            }
         };
         if wanted <= bytes { Ok(0) } else { self.grow(output, path, (bytes, wanted)) }
     }

@@ -166,7 +166,7 @@ fn worker() {
     std::process::exit(77);
 }
 
-/// Those that there were waited for ever.
+/// Threads that could be made once waited for ever for those that could not.
 #[test]
 fn fewer_threads_than_are_wanted_list_all_of_a_directory() {
     let root = tempfile::tempdir().unwrap();

@@ -155,9 +155,13 @@ fn configure(reading: &mut Reading, store: &Store, config: Option<&Descriptor>) 
     });
     match read {
         Ok(bytes) => reading.configuration = Some(bytes),
-        Err(error @ SourceError::Cancelled(_)) => return Err(error),
+        Err(error @ (SourceError::Cancelled(_) | SourceError::Spool { .. })) => return Err(error),
         Err(error) => {
-            let warning = SourceWarning::NoConfiguration { name, problem: error.to_string() };
+            let problem = match error {
+                SourceError::Image { problem, .. } if reading.skips_layers => problem,
+                error => error.to_string(),
+            };
+            let warning = SourceWarning::NoConfiguration { name, problem };
             if reading.skips_layers {
                 return Err(store.problem(warning.to_string()));
             }

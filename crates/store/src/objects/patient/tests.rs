@@ -216,7 +216,7 @@ fn a_list_without_order_does_not_go_on() {
     assert!(!handed.is_new("vol/a", "vol/").unwrap() && !handed.is_new("vol/b", "vol/").unwrap());
     assert!(handed.is_new("vol/d", "vol/").unwrap());
     assert!(handed.is_new("vol/c", "vol/").unwrap_err().to_string().contains("no order"));
-    // A key that the first try had not come to stands before what that handed over.
+    // The first try handed over `a` and `c` and broke off. The second shows that the list has no order: `b` comes behind `c`.
     let mut handed = Handed::default();
     handed.begin("vol/").unwrap();
     assert!(handed.is_new("vol/a", "vol/").unwrap() && handed.is_new("vol/c", "vol/").unwrap());
