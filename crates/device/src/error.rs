@@ -3,6 +3,7 @@
 use std::io;
 
 use ondisk::corrupt::{Corrupt, Place};
+use ondisk::invariant::BrokenInvariant;
 
 /// A failure of reading a volume, replaying its journal or checking it.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +35,9 @@ pub enum Error {
          mounted once"
     )]
     FastCommits(u32),
+    /// A defect of this program.
+    #[error(transparent)]
+    Internal(#[from] BrokenInvariant),
 }
 
 /// The result of what reads volumes.

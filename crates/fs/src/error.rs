@@ -3,6 +3,7 @@
 use std::io;
 
 use ondisk::corrupt::{Corrupt, Place};
+use ondisk::invariant::BrokenInvariant;
 use ondisk::quota::QuotaKind;
 use ondisk::units::BlockRun;
 
@@ -118,6 +119,9 @@ pub enum Error {
     /// The volume was opened for reading only.
     #[error("the volume is open for reading only")]
     ReadOnly,
+    /// A defect of this program: the call failed, and the volume may not be what it should.
+    #[error(transparent)]
+    Internal(#[from] BrokenInvariant),
 }
 
 /// The library's result.
@@ -158,6 +162,12 @@ impl From<Error> for Flow {
     }
 }
 
+impl From<BrokenInvariant> for Flow {
+    fn from(broken: BrokenInvariant) -> Self {
+        Flow::Failed(broken.into())
+    }
+}
+
 impl Flow {
     /// What is said of an attempt that is not made again.
     pub(crate) fn into_error(self) -> Error {
@@ -179,6 +189,7 @@ impl From<device::Error> for Error {
             device::Error::Unsupported(problem) => Error::Unsupported(problem),
             device::Error::InUse(host) => Error::InUse(host),
             device::Error::Invalid(problem) => Error::Invalid(problem),
+            device::Error::Internal(broken) => Error::Internal(broken),
             // Fast commits are no obstacle where there is a writer.
             other => Error::Unsupported(other.to_string()),
         }

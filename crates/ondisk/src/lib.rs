@@ -12,7 +12,7 @@
 //!
 //! Reading order: [`units`], [`superblock`], [`geometry`], [`group`], [`inode`], then the maps
 //! ([`extent`], [`block_map`]) and directories ([`dirent`], [`htree`], [`dirhash`]). [`seal`] holds every checksum, [`corrupt`] every
-//! complaint.
+//! complaint about bytes, and [`invariant`](mod@invariant) every complaint about our own code.
 //!
 //! Each structure comes in two layers: a raw struct with the kernel's field names that keeps every
 //! bit, and checked accessors with our names. Writing edits the raw struct, so bits that this code
@@ -33,6 +33,7 @@ pub mod geometry;
 pub mod group;
 pub mod htree;
 pub mod inode;
+pub mod invariant;
 pub mod journal;
 pub mod mmp;
 pub mod orphan_file;

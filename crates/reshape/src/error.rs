@@ -19,6 +19,9 @@ pub enum Error {
     /// No volume could be changed so.
     #[error("{0}")]
     Usage(String),
+    /// A defect of this program.
+    #[error(transparent)]
+    Internal(#[from] ondisk::invariant::BrokenInvariant),
 }
 
 /// The result of what changes a volume.

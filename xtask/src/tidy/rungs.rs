@@ -27,7 +27,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             file_size inode mmp superblock
             acl block_map corrupt extent group
             encryption
-            dirhash features quota units
+            dirhash features invariant quota units
         ",
         knots: &[],
         long_lists: 1,

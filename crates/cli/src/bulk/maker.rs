@@ -298,7 +298,12 @@ impl<'j> Maker<'j> {
 fn is_shared(error: &Error) -> bool {
     !matches!(
         error,
-        Error::Io { .. } | Error::WriteFailed | Error::TakenOver | Error::Corrupt(_) | Error::ReadOnly
+        Error::Io { .. }
+            | Error::WriteFailed
+            | Error::TakenOver
+            | Error::Corrupt(_)
+            | Error::ReadOnly
+            | Error::Internal(_)
     )
 }
 

@@ -9,8 +9,11 @@ pub fn of(error: &Error) -> Errno {
     Errno::from_raw_os_error(error.errno())
 }
 
-/// Whether an error is the image's or the device's fault, and must be logged beside the number.
+/// True if an error is the fault of the image, the device or this program, and must be logged beside the number.
 #[must_use]
 pub fn is_damage(error: &Error) -> bool {
-    matches!(error, Error::Io { .. } | Error::Corrupt(_) | Error::WriteFailed | Error::TakenOver)
+    matches!(
+        error,
+        Error::Io { .. } | Error::Corrupt(_) | Error::WriteFailed | Error::TakenOver | Error::Internal(_)
+    )
 }
