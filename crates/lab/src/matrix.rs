@@ -1,6 +1,6 @@
 //! `plat-lab matrix FILE`: every combination of what a file lists, on whole file systems in model time.
 //!
-//! The file says what varies and over which seeds; each combination of it is a cell (docs/lab.md). What can't
+//! The file says what varies and over which seeds; each combination of it is a cell (research/docs/lab.md). What can't
 //! be had together (soft updates of a volume that can't have them, clusters without extents) is reported and left
 //! out. Tables give statistics over the seeds, and say where noise hides a difference.
 

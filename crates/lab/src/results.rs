@@ -1,4 +1,4 @@
-//! The file of results: JSON lines, only ever appended to, one value per line (docs/lab.md). Owns its shape, and what
+//! The file of results: JSON lines, only ever appended to, one value per line (research/docs/lab.md). Owns its shape, and what
 //! becomes of a run that was cut off; what the figures mean is left to their writers and to the report.
 
 use serde::de::{Deserializer, MapAccess, Visitor};

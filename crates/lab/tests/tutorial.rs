@@ -1,4 +1,4 @@
-//! The commands of docs/tutorial.md and docs/lab.md's page for a policy run as they stand there.
+//! The commands of docs/tutorial.md and research/docs/lab.md's page for a policy run as they stand there.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -113,7 +113,7 @@ mod tests {
     use crate::experiment::tests::measured;
     use crate::results::Record;
 
-    /// One seed on a small volume; the figures over five seeds are in docs/placement-results.md.
+    /// One seed on a small volume; the figures over five seeds are in research/docs/placement-results.md.
     #[test]
     fn files_are_whole_and_free_space_is_in_longer_runs_than_mballoc_leaves() {
         for case in ["geriatrix", "open", "large"] {

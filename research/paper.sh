@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures again what docs/paper.md says, and the tables of the founding documents: figures as text, a file of results, and the report, in target/paper.
+# Measures again what research/docs/paper.md says, and the tables of the founding documents: figures as text, a file of results, and the report, in target/paper.
 # SEEDS (5) is of ageing, ROUNDS (1) of real file systems. Rows of real file systems need root and loop devices; without them they are left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
