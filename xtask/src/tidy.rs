@@ -21,7 +21,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A crate, and the workspace crates that it may use outside of its tests.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("crates/host", &[]),
     ("crates/ondisk", &[]),
     ("crates/device", &["ondisk"]),
@@ -33,6 +33,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("crates/chart", &[]),
     ("crates/image", &["ondisk", "platfs", "platfs_host", "platfs_reshape"]),
     ("crates/reshape", &["ondisk", "platfs_device", "platfs_check", "platfs"]),
+    ("crates/open", &["platfs", "platfs_forensics", "platfs_host", "platfs_image", "platfs_store"]),
     (
         "crates/cli",
         &[
@@ -41,6 +42,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "platfs_forensics",
             "platfs_host",
             "platfs_image",
+            "platfs_open",
             "platfs_reshape",
             "platfs_store",
             "fuse",
@@ -55,7 +57,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
 ];
 
 /// The workspace's libraries, as `Cargo.toml` and `use` name them.
-const OURS: [&str; 14] = [
+const OURS: [&str; 15] = [
     "platfs_host",
     "ondisk",
     "placement",
@@ -64,6 +66,7 @@ const OURS: [&str; 14] = [
     "platfs_check",
     "platfs_forensics",
     "platfs_image",
+    "platfs_open",
     "platfs_reshape",
     "platfs_store",
     "fuse",
@@ -341,13 +344,14 @@ fn names_crate(line: &str, name: &str) -> bool {
 /// Only the door makes a device of a file that exists, so that no command writes to what is in use.
 fn door(shown: &str, text: &str, found: &mut Vec<String>) {
     const MAKERS: [&str; 4] = [
-        "crates/cli/src/door/",
-        "crates/cli/src/image/mod.rs",
+        "crates/open/src/door/",
+        "crates/open/src/image/mod.rs",
         "crates/image/src/named.rs",
         "crates/image/src/output.rs",
     ];
+    const BOUND: [&str; 3] = ["crates/cli/src/", "crates/image/src/", "crates/open/src/"];
     const REPLACERS: [&str; 2] = ["::replacing(", ".overwrite("];
-    let is_bound = shown.starts_with("crates/cli/src/") || shown.starts_with("crates/image/src/");
+    let is_bound = BOUND.iter().any(|path| shown.starts_with(path));
     if !is_bound || MAKERS.iter().any(|maker| shown.starts_with(maker)) {
         return;
     }

@@ -1,30 +1,17 @@
 //! Keys of encrypted files, from the command line.
 //!
-//! Owns: what is done for a secret that comes in here. The process hides before it has one, the bytes that were read are
-//! wiped, and no message repeats what may be one. The words of the command line itself stay where the kernel and the parser
-//! have them: servers take no key in digits, and commands warn of one.
+//! Owns: the option and its words. Excludes reading them (`platfs_open::keys`). The words of the command line itself stay
+//! where the kernel and the parser have them: servers take no key in digits, and commands warn of one.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use platfs::Key;
-use zeroize::Zeroizing;
+use platfs_open::keys::{self, KeyError, Warning};
 
 use crate::console::Failure;
-use crate::sandbox;
-use crate::text::Shown;
-
-/// Longest file that may hold a key: 64 bytes in hexadecimal, and the end of the line.
-const LONGEST: u64 = 130;
-/// Digits of the descriptor before a key.
-const DESCRIPTOR: usize = 16;
-/// Digits of the shortest key: what has as many and nothing else may be one, whether it is well formed or not.
-const SPELLED: usize = 32;
-/// Warning of a key that is no file.
-const SEEN: &str = "--key: other users see its digits in the list of processes; put them into a file";
 
 /// The keys that a command is given.
 #[derive(Args, Clone, Default)]
@@ -46,7 +33,7 @@ impl KeyArgs {
     /// The files that may hold them.
     #[must_use]
     pub fn files(&self) -> Vec<PathBuf> {
-        self.keys.iter().map(|key| file_of(key)).collect()
+        self.keys.iter().map(|key| keys::file_of(key)).collect()
     }
 
     /// The keys. What is said to `warn` concerns those that others may see.
@@ -54,80 +41,27 @@ impl KeyArgs {
     /// # Errors
     /// A file that can't be read, or holds no key.
     pub fn read(&self, mut warn: impl FnMut(String)) -> Result<Vec<Key>, Failure> {
-        self.keys.iter().map(|key| read(key, &mut warn)).collect()
+        let mut warn = |warning: Warning| warn(worded(&warning));
+        self.keys.iter().map(|key| Ok(keys::read(key, &mut warn)?)).collect()
     }
 }
 
-/// The file that a key stands in, if it does not stand in its name.
+/// A warning with the option that it is about.
 #[must_use]
-pub fn file_of(named: &OsStr) -> PathBuf {
-    PathBuf::from(parted(named).1)
-}
-
-/// The descriptor before a key, and the rest.
-fn parted(named: &OsStr) -> (Option<Zeroizing<Vec<u8>>>, &OsStr) {
-    let bytes = named.as_bytes();
-    let descriptor =
-        bytes.get(..DESCRIPTOR).and_then(digits).filter(|_| bytes.get(DESCRIPTOR) == Some(&b':'));
-    match descriptor {
-        Some(_) => (descriptor, OsStr::from_bytes(bytes.get(DESCRIPTOR + 1..).unwrap_or_default())),
-        None => (None, named),
+pub fn worded(warning: &Warning) -> String {
+    match &warning.file {
+        Some(file) => format!("--key {file}: {}", warning.why),
+        None => format!("--key: {}", warning.why),
     }
 }
 
-/// True if the word on the command line may be the key itself and no name of a file: then no message may show it.
-#[must_use]
-pub fn is_spelled(named: &OsStr) -> bool {
-    let rest = parted(named).1;
-    let bytes = rest.as_bytes();
-    // A colon stands behind the name of a key.
-    let are_digits = bytes.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b':');
-    let may_be = bytes.len() >= SPELLED && are_digits || digits(bytes).is_some();
-    may_be && !Path::new(rest).exists()
-}
-
-/// One key, as the command line names it.
-///
-/// # Errors
-/// As [`KeyArgs::read`].
-pub fn read(named: &OsStr, warn: &mut dyn FnMut(String)) -> Result<Key, Failure> {
-    sandbox::hide();
-    let (descriptor, rest) = parted(named);
-    let master = if is_spelled(named) {
-        warn(SEEN.to_owned());
-        digits(rest.as_bytes()).ok_or_else(|| Failure::Failed(format!("--key: {NO_DIGITS}").into()))?
-    } else {
-        of_file(rest, warn)?
-    };
-    let key = Key::new(&master).map_err(|error| Failure::Failed(format!("--key: {error}").into()))?;
-    let descriptor = descriptor.and_then(|descriptor| descriptor.as_slice().try_into().ok());
-    Ok(descriptor.map_or(key.clone(), |descriptor| key.with_descriptor(descriptor)))
-}
-
-const NO_DIGITS: &str = "is neither a file nor bytes in hexadecimal, two digits each";
-
-fn of_file(path: &OsStr, warn: &mut dyn FnMut(String)) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    let shown = || format!("--key {}", Shown(path.as_bytes()));
-    let (facts, bytes) =
-        platfs_host::read_secret(Path::new(path), LONGEST).map_err(|error| Failure::about(shown(), error))?;
-    if let Some(why) = facts.exposure() {
-        warn(format!("{}: {why}", shown()));
+impl From<KeyError> for Failure {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::File { file, error } => Failure::about(format!("--key {file}"), error),
+            error => Failure::Failed(format!("--key: {error}").into()),
+        }
     }
-    Ok(digits(bytes.trim_ascii()).unwrap_or(bytes))
-}
-
-/// Bytes in hexadecimal.
-fn digits(text: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-    if text.is_empty() || !text.len().is_multiple_of(2) {
-        return None;
-    }
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    // Of its full length from the beginning: a vector that grows leaves copies behind.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(text.len() / 2));
-    for pair in text.chunks_exact(2) {
-        bytes.push(digit(pair[0])? << 4 | digit(pair[1])?);
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]
@@ -135,42 +69,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_bytes() {
-        assert_eq!(digits(b"00ffA0").as_deref(), Some(&vec![0, 255, 0xA0]));
-        assert_eq!((digits(b""), digits(b"0"), digits(b"0g")), (None, None, None));
-    }
-
-    #[test]
-    fn what_may_be_a_key_is_in_no_message() {
+    fn a_key_is_in_no_message() {
         let hex = "0123456789abcdef".repeat(4);
-        let named = ["0011223344556677", &hex].join(":");
-        let args = KeyArgs { keys: vec![named.clone().into()] };
-        assert!(!format!("{args:?}").contains("0123"));
+        let args = KeyArgs { keys: vec![["0011223344556677", &hex].join(":").into()] };
         let mut said = Vec::new();
-        assert!(read(named.as_ref(), &mut |what| said.push(what)).is_ok());
-        assert!(said.len() == 1 && said[0].contains("other users see"), "{said:?}");
-        for wrong in [&hex[1..], &hex[..30], &format!("{hex}{hex}ab"), &format!("{hex}:")] {
-            let said = match read(OsStr::new(wrong), &mut |what| said.push(what)) {
-                Err(Failure::Failed(said)) => said.to_string(),
-                other => panic!("{wrong}: {other:?}"),
-            };
-            assert!(!said.contains("0123") && !said.contains("1234"), "{said}");
-        }
-        assert!(said.iter().all(|said| !said.contains("0123")), "{said:?}");
-        assert!(!is_spelled(OsStr::new("/etc/key")) && !is_spelled(OsStr::new("a.key")));
-    }
-
-    #[test]
-    fn a_key_that_others_may_read_is_warned_of() {
-        use std::os::unix::fs::PermissionsExt;
-        let top = tempfile::tempdir().unwrap();
-        let path = top.path().join("key");
-        std::fs::write(&path, [7; 32]).unwrap();
-        let mut said = Vec::new();
-        for mode in [0o600, 0o640] {
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            read(path.as_os_str(), &mut |what| said.push(what)).unwrap();
-        }
-        assert!(said.len() == 1 && said[0].contains("mode 0640"), "{said:?}");
+        assert!(!format!("{args:?}").contains("0123") && args.read(|what| said.push(what)).is_ok());
+        assert!(said.len() == 1 && said[0].starts_with("--key: other users see"), "{said:?}");
     }
 }

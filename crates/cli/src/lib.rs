@@ -7,14 +7,10 @@ pub mod clock;
 pub mod commands;
 pub mod console;
 pub mod control;
-pub mod door;
 pub mod format;
 mod free_runs;
-pub mod image;
 pub mod keys;
-mod locks;
 pub mod manual;
-pub mod marks;
 pub mod memory;
 pub mod mount;
 pub mod nbd;
@@ -26,11 +22,6 @@ pub mod reshaping;
 pub mod sandbox;
 pub mod signals;
 pub mod size;
-#[cfg(feature = "store")]
-pub mod stores;
-#[cfg(not(feature = "store"))]
-#[path = "stores_left_out.rs"]
-pub mod stores;
 pub mod text;
 mod usage;
 pub mod writing;
@@ -41,6 +32,8 @@ use std::process::ExitCode;
 
 use clap::{FromArgMatches, Parser};
 use console::{Console, Failure, Form};
+use platfs_open::locks;
+pub use platfs_open::{door, image, marks, stores};
 
 /// The version, with the commit where the build knew it.
 pub const VERSION: &str = env!("PLATFS_VERSION");
@@ -84,11 +77,24 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(code) = mount::outside::run_if_meant(&arguments) {
         return code;
     }
-    sandbox::begin();
+    platfs_open::process::begin();
+    hear();
     let mut out = BufWriter::with_capacity(64 << 10, progress::stdout());
     let code = run_after(arguments, &mut out, &mut progress::stderr(), begin);
     progress::end();
     code
+}
+
+/// Has what happens on other threads said on standard error. A mount says it in its log.
+fn hear() {
+    stores::tell_to(|text| {
+        // There is nobody else to tell.
+        let _ = progress::stderr().write_all(format!("plat: {text}\n").as_bytes());
+    });
+    marks::tell_to(|text| {
+        // Past the lock of standard error, which a command holds.
+        let _ = rustix::io::write(rustix::stdio::stderr(), format!("plat: {text}\n").as_bytes());
+    });
 }
 
 /// Enters the cage of a command, and starts the threads that stand beside each. Servers enter theirs themselves, and start

@@ -7,7 +7,7 @@
 use super::source::Code;
 
 /// Crates of which this is asked.
-const CRATES: [&str; 3] = ["crates/cli/src/", "crates/image/src/", "crates/store/src/"];
+const CRATES: [&str; 4] = ["crates/cli/src/", "crates/image/src/", "crates/open/src/", "crates/store/src/"];
 
 /// What takes a path.
 const FORMS: [&str; 21] = [
@@ -59,11 +59,11 @@ const KNOWN: [(&str, usize, &str); 34] = [
     ("crates/cli/src/commands/sync.rs", 3, MOUNT),
     ("crates/cli/src/control/client.rs", 1, MOUNT),
     ("crates/cli/src/control/views.rs", 3, SYSTEM),
-    ("crates/cli/src/door/claim.rs", 1, SYSTEM),
-    ("crates/cli/src/door/ground.rs", 9, IN_USE),
-    ("crates/cli/src/door/mod.rs", 1, LOOK),
-    ("crates/cli/src/door/mounts.rs", 1, SYSTEM),
-    ("crates/cli/src/image/mod.rs", 1, LOOK),
+    ("crates/open/src/door/claim.rs", 1, SYSTEM),
+    ("crates/open/src/door/ground.rs", 9, IN_USE),
+    ("crates/open/src/door/mod.rs", 1, LOOK),
+    ("crates/open/src/door/mounts.rs", 1, SYSTEM),
+    ("crates/open/src/image/mod.rs", 1, LOOK),
     ("crates/cli/src/manual/mod.rs", 3, PLACE),
     ("crates/cli/src/memory.rs", 3, SYSTEM),
     ("crates/cli/src/mount/daemon.rs", 2, SYSTEM),
@@ -75,7 +75,7 @@ const KNOWN: [(&str, usize, &str); 34] = [
     ("crates/cli/src/owner.rs", 1, SYSTEM),
     ("crates/cli/src/signals.rs", 1, SYSTEM),
     ("crates/cli/src/sandbox/planted.rs", 10, PLANTED),
-    ("crates/cli/src/stores.rs", 1, SYSTEM),
+    ("crates/open/src/stores.rs", 1, SYSTEM),
     ("crates/image/src/named.rs", 1, LOOK),
     ("crates/image/src/source/open.rs", 1, STREAM),
     ("crates/store/src/holder.rs", 3, SYSTEM),

@@ -201,6 +201,18 @@ pub(super) const LADDERS: &[Ladder] = &[
         long_lists: 1,
     },
     Ladder {
+        path: "crates/open",
+        rungs: "
+            door
+            image
+            marks stores
+            hearer keys
+            locks process stores_left_out
+        ",
+        knots: &[],
+        long_lists: 0,
+    },
+    Ladder {
         path: "crates/cli",
         rungs: "
             commands
@@ -211,15 +223,12 @@ pub(super) const LADDERS: &[Ladder] = &[
             check
             bulk
             reading
-            door
             clock keys
             console
-            free_runs image paths usage
-            stores stores_left_out
+            free_runs paths usage
             signals
             progress
-            marks memory nbd sandbox size text
-            locks
+            memory nbd sandbox size text
         ",
         knots: &[],
         long_lists: 4,

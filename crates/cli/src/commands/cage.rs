@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::thread::CapabilitySet;
 
 use crate::sandbox::{Group, Plan};
+use crate::stores::Reach;
 use crate::{door, image, stores};
 
 /// Refuses to go on without a cage.
@@ -131,7 +132,7 @@ pub(super) fn system() -> Plan {
 /// A plan with an image, which may be in a store.
 pub(super) fn with_image(mut plan: Plan, name: &OsStr, write: bool) -> Plan {
     if stores::is_meant(name) {
-        let Plan { reads, writes, network, .. } = stores::reached(name);
+        let Reach { reads, writes, network } = stores::reached(name);
         plan.reads.extend(reads);
         plan.writes.extend(writes);
         plan.network |= network;

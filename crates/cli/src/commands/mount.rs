@@ -21,7 +21,6 @@ use crate::console::{Console, Failure};
 use crate::control::{Listener, Served, Server};
 use crate::door;
 use crate::image;
-use crate::keys;
 use crate::marks;
 use crate::memory;
 use crate::mount::daemon;
@@ -41,6 +40,7 @@ use crate::sandbox::{self, Group, Mode, Plan};
 use crate::signals::StopSignals;
 use crate::stores;
 use crate::text::Shown;
+use platfs_open::keys;
 
 /// Threads that serve. Most of them wait: for a device, for a commit that others share. With four, no more than
 /// four calls of fsync share one (measured: `docs/mount-internals.md`).
@@ -150,7 +150,7 @@ impl Mount {
         let begun = self.begin(&options, &directory, mode)?;
         let opened = opening::open(self.image(), &options)?;
         let complaints = Arc::clone(&log);
-        marks::report_to(move |why| complaints.complain(why));
+        marks::tell_to(move |why| complaints.complain(why));
         let lacking = begun.no_cage.as_ref().map(|why| format!("it has no cage: {why}"));
         let closed = not_yours(&opened, &options);
         for warning in opened.warnings.iter().chain(&lacking).chain(&closed) {
@@ -349,7 +349,7 @@ impl Mount {
             group.map(tuning::group_comes_first).unwrap_or_default();
         }
         let told = Arc::clone(tree.log());
-        stores::tell_to(Box::new(move |text| told.say(Detail::Complaints, text)));
+        stores::tell_to(move |text| told.say(Detail::Complaints, text));
         unmount_on(stop, Arc::clone(tree.log()), directory.to_owned(), mounter)
             .map_err(|error| failed(&memory::lacking(&error)))?;
         let done = session.wait();

@@ -264,7 +264,7 @@ pub(super) fn mount_of(file: &impl AsFd) -> io::Result<u64> {
     }
 }
 
-/// The mount of a file for kernels before 5.8, from `/proc`. A process that hides ([`crate::sandbox::hide`])
+/// The mount of a file for kernels before 5.8, from `/proc`. A process that hides ([`platfs_open::process::hide`])
 /// can't read it there unless it is root's.
 fn mount_by_proc(file: &impl AsFd) -> io::Result<u64> {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_fd().as_raw_fd()))?;

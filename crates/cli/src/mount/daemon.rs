@@ -18,8 +18,6 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use rustix::fs::Mode;
 
-use crate::sandbox;
-
 /// glibc keeps freed memory, in as many arenas as there are threads, so a server that once used much keeps
 /// it for good. These settings make glibc give back what it can; other allocators ignore them. Without the
 /// pad, glibc takes no room beside a small block in which bytes of files would lie among small blocks that
@@ -156,7 +154,7 @@ pub fn detach() -> io::Result<()> {
     std::env::set_current_dir("/")?;
     // What it makes is for nobody else, and its memory, which may hold keys, goes into no file.
     rustix::process::umask(Mode::from_raw_mode(0o077));
-    sandbox::leave_no_core();
+    platfs_open::process::leave_no_core();
     let nowhere = File::options().read(true).write(true).open("/dev/null")?;
     let mut output = io::stdout();
     output.write_all(READY)?;

@@ -20,6 +20,7 @@ use crate::memory;
 use crate::reading::{OpenImage, not_writable};
 use crate::stores;
 use platfs_image::clock;
+use platfs_open::keys::read;
 
 /// An image, open.
 pub struct Opened {
@@ -43,7 +44,8 @@ pub fn open(name: &OsStr, options: &MountOptions) -> Result<Opened, Failure> {
     let shown = image::shown(name).to_string();
     let mut warnings = Vec::new();
     let mut warn = |what| warnings.push(what);
-    let keys = options.keys.iter().map(|key| keys::read(OsStr::new(key), &mut warn));
+    let mut warn_of_key = |warning| warn(keys::worded(&warning));
+    let keys = options.keys.iter().map(|key| read(OsStr::new(key), &mut warn_of_key));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
     if !keys.is_empty() && options.read_write {
         return Err(Failure::about(shown, "keys are for reading: mount it with `ro`"));

@@ -38,7 +38,6 @@ use super::tree::calls::Call;
 use super::tuning;
 use crate::control;
 use crate::locks::locked;
-use crate::sandbox;
 
 /// Terms of the mount, as the command line says them.
 #[derive(Clone, Serialize, Deserialize)]
@@ -264,7 +263,7 @@ pub fn run_if_meant(arguments: &[OsString]) -> Option<ExitCode> {
     let _ = SigSet::all().thread_block();
     let _ = rustix::process::setsid();
     let _ = std::env::set_current_dir("/");
-    sandbox::leave_no_core();
+    platfs_open::process::leave_no_core();
     let served = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
         .map_err(io::Error::from)
         .and_then(|it| serve(&it));

@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 
 pub use calls::Group;
 use platfs::rights::Powers;
-use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use platfs_open::process;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 /// Extent of a cage that there must be.
@@ -82,45 +82,18 @@ struct Held {
     kept: CapabilitySet,
 }
 
-static CAGEABLE: OnceLock<()> = OnceLock::new();
 static BEFORE: OnceLock<CapabilitySet> = OnceLock::new();
 static HELD: OnceLock<Held> = OnceLock::new();
 
 /// Least version of Landlock that holds all writing: an earlier one lets files be cut off.
 const LEAST: u8 = 3;
 
-/// Says that this process is the command's own, and not that of a test or another program around it: it may be caged.
-pub fn begin() {
-    // A build that counts what tests run writes that down at its end, wherever it was told.
-    if !(cfg!(debug_assertions) && std::env::var_os("LLVM_PROFILE_FILE").is_some()) {
-        let _ = CAGEABLE.set(());
-    }
-}
-
-/// Has no memory of this process go into a file: it may hold keys, and what an image holds. A smaller limit is always
-/// granted.
-pub fn leave_no_core() {
-    let _ = rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
-}
-
-/// Keeps other programs of the same user from looking into this process, which is about to learn a secret: they neither
-/// read its memory nor its environment, and don't trace it. Its files in `/proc` are root's from now on, so that of itself it
-/// reads those that all may read, and nothing else.
-pub fn hide() {
-    if CAGEABLE.get().is_none() {
-        return;
-    }
-    leave_no_core();
-    // No kernel that is supported refuses it.
-    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
-}
-
 /// Gives up all that is not in the plan.
 ///
 /// # Errors
 /// With [`Mode::Require`], the part that can't be had.
 pub fn enter(plan: &Plan, mode: Mode) -> Result<(), String> {
-    if CAGEABLE.get().is_none() || HELD.get().is_some() {
+    if !process::is_own() || HELD.get().is_some() {
         return Ok(());
     }
     let pretender = pretender();
@@ -136,7 +109,7 @@ pub fn enter(plan: &Plan, mode: Mode) -> Result<(), String> {
     }
     let _ = BEFORE.set(effective());
     let _ = rustix::thread::set_no_new_privs(true);
-    leave_no_core();
+    process::leave_no_core();
     let landlock = paths::restrict(plan);
     let kept = keep(plan.keeps);
     let seccomp = calls::restrict(plan);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::text::Shown;
+use platfs_image::text::Shown;
 
 /// A user of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -2,9 +2,10 @@
 //! ends in haste. When they are taken is the door's.
 
 use std::io::IsTerminal;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use crate::hearer::Hearer;
 use crate::locks::locked;
 use platfs::device::mmp::{Held, Host, Purpose, ThisHost, hold};
 use platfs::device::{Device, Error};
@@ -12,15 +13,12 @@ use platfs::device::{Device, Error};
 /// A wait that is announced where nobody looks at a terminal: Linux does so, too.
 const LONG: Duration = Duration::from_secs(20);
 
-type Report = Box<dyn Fn(&str) + Send + Sync>;
-
 static HELD: Mutex<Vec<Weak<Held>>> = Mutex::new(Vec::new());
-static REPORT: OnceLock<Report> = OnceLock::new();
+static HEARER: Hearer = Hearer::NONE;
 
-/// Has the loss of a mark reported elsewhere than on standard error.
-pub fn report_to(report: impl Fn(&str) + Send + Sync + 'static) {
-    // The first that asks is the server of the mount, and there is one.
-    let _ = REPORT.set(Box::new(report));
+/// Has somebody hear of waiting for other hosts and of the loss of a mark, on any thread, in the place of an earlier one.
+pub fn tell_to(hear: impl Fn(&str) + Send + Sync + 'static) {
+    HEARER.set(hear);
 }
 
 /// Clears all marks: for a process that ends without closing what it has open.
@@ -36,10 +34,8 @@ struct Speaking {
 }
 
 impl Speaking {
-    /// Past the lock of standard error, which a command holds.
     fn say(&self, what: &str) {
-        let line = format!("plat: {}: {what}\n", self.image);
-        let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
+        HEARER.tell(&format!("{}: {what}", self.image));
     }
 }
 
@@ -69,10 +65,7 @@ impl Host for Speaking {
     }
 
     fn lost(&self, why: &str) {
-        match REPORT.get() {
-            Some(report) => report(&format!("{}: {why}", self.image)),
-            None => self.say(why),
-        }
+        self.say(why);
     }
 }
 

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use platfs::device::{Device, FileDevice, Window};
 use platfs_host::Privacy;
+use platfs_image::text::Shown;
 
 use crate::stores;
-use crate::text::Shown;
 
 pub use platfs_image::named::{ImageSpec, Part, PartError};
 pub use user::User;

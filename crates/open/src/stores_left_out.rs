@@ -4,11 +4,21 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use platfs::device::Device;
 
-use crate::sandbox::Plan;
+/// Nothing is reached.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Reach {
+    /// No files that are read.
+    pub reads: Vec<PathBuf>,
+    /// No directories in which files are made.
+    pub writes: Vec<PathBuf>,
+    /// No servers are asked.
+    pub network: bool,
+}
 
 /// Schemes that mean a store.
 const SCHEMES: [&[u8]; 4] = [b"file://", b"s3://", b"gs://", b"az://"];
@@ -33,10 +43,10 @@ pub fn public(name: &OsStr) -> &[u8] {
     bytes.get(..end.map_or(bytes.len(), |end| end + 2)).unwrap_or_default()
 }
 
-/// Part of a cage's plan that a volume of a store needs: none.
+/// Everything that a volume of a store is reached through: nothing.
 #[must_use]
-pub fn reached(_: &OsStr) -> Plan {
-    Plan::default()
+pub fn reached(_: &OsStr) -> Reach {
+    Reach::default()
 }
 
 /// Refuses.
@@ -65,7 +75,7 @@ pub fn wait_at_most(_: std::time::Duration) {}
 pub fn give_up() {}
 
 /// There is nothing to hear.
-pub fn tell_to(_: Box<dyn Fn(&str) + Send + Sync>) {}
+pub fn tell_to(_: impl Fn(&str) + Send + Sync + 'static) {}
 
 /// No time is waited.
 #[must_use]

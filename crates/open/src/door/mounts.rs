@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mount {
     /// Its number, and that of the mount that it lies in.
-    pub(crate) numbers: (u64, u64),
+    pub numbers: (u64, u64),
     /// The number by which the kernel knows the file system.
-    pub(crate) file_system: u64,
+    pub file_system: u64,
     /// The block device, if the file system is on one by itself.
     pub(super) device: Option<u64>,
     /// Which directory of the file system is seen here.
-    pub(crate) root: PathBuf,
+    pub root: PathBuf,
     /// Where it is mounted.
     pub directory: PathBuf,
     /// The type of file system.
@@ -32,7 +32,7 @@ pub(super) fn all() -> Vec<Mount> {
 }
 
 /// The mounts of a table.
-pub(crate) fn of(table: &[u8]) -> impl Iterator<Item = Mount> {
+pub fn of(table: &[u8]) -> impl Iterator<Item = Mount> {
     table.split(|byte| *byte == b'\n').filter_map(line)
 }
 

@@ -1,4 +1,4 @@
-//! The door to every image that is written: nothing else in this crate opens what exists for writing, or
+//! The door to every image that is written: nothing else in this workspace opens what exists for writing, or
 //! lets a file take the place of another (I37).
 //!
 //! | module | owns |
@@ -19,7 +19,7 @@
 mod claim;
 mod ground;
 pub mod meant;
-pub(crate) mod mounts;
+pub mod mounts;
 pub mod output;
 mod users;
 
@@ -34,11 +34,11 @@ use std::sync::Arc;
 use platfs::device::mmp::Purpose as For;
 use platfs::device::{self, Device, FileDevice, Protection, Window};
 use platfs_host::Place;
+use platfs_image::text::Shown;
 
 use crate::image::{self, ImageError, ImageSpec, Part, User, open_file};
 use crate::marks;
 use crate::stores;
-use crate::text::Shown;
 use claim::Kind;
 use ground::Ground;
 pub use mounts::{Mount, mounted_on, of_ours};

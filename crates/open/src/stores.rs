@@ -16,7 +16,6 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::OsStr;
-use std::io::Write;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
@@ -30,9 +29,9 @@ pub use platfs_store::Error;
 use platfs_store::objects::Patience;
 use platfs_store::{Address, Cache, LocalLog, Result, Store, Stored, Volume};
 
+use crate::hearer::Hearer;
 use crate::locks::locked;
-use crate::progress;
-use crate::sandbox::{self, Plan};
+use crate::process;
 
 /// Bytes of the cache where nothing is said.
 const CACHE_SIZE: u64 = 8 << 30;
@@ -74,7 +73,7 @@ pub fn address(name: &OsStr) -> Result<Address> {
 /// This build does not know such stores; a setting that can't be understood.
 pub fn store(address: &Address) -> Result<Arc<Store>> {
     if !address.is_local() {
-        sandbox::hide();
+        process::hide();
     }
     let objects = address.objects();
     let patience = Patience { limit: patience()?, tell: Some(tell), ..Patience::default() };
@@ -94,10 +93,21 @@ pub fn give_up() {
     known.iter().filter_map(Weak::upgrade).for_each(|store| store.give_up());
 }
 
-/// Part of a cage's plan that a volume of a store needs. Directories of this program that it needs are made.
+/// Files and directories that are reached for a volume of a store, and whether it is over the network.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Reach {
+    /// Files that are read, and directories with all below them.
+    pub reads: Vec<PathBuf>,
+    /// Directories in which files are made.
+    pub writes: Vec<PathBuf>,
+    /// Servers are asked.
+    pub network: bool,
+}
+
+/// Everything that a volume of a store is reached through. Directories of this program that it needs are made.
 #[must_use]
-pub fn reached(name: &OsStr) -> Plan {
-    let Ok(address) = address(name) else { return Plan::default() };
+pub fn reached(name: &OsStr) -> Reach {
+    let Ok(address) = address(name) else { return Reach::default() };
     let own = directory_of(&address);
     let cache = cache_directory(&address);
     let log = log_directory().filter(|log| log.exists() || is_flushed_locally().unwrap_or(false));
@@ -108,7 +118,7 @@ pub fn reached(name: &OsStr) -> Plan {
     let network = !address.is_local();
     let mut reads = if network { of_network() } else { Vec::new() };
     reads.extend(address.named_files());
-    Plan { reads, writes: own.into_iter().chain(cache).chain(log).collect(), network, ..Plan::default() }
+    Reach { reads, writes: own.into_iter().chain(cache).chain(log).collect(), network }
 }
 
 /// The directory of a store on this host.
@@ -190,25 +200,15 @@ pub fn wait_at_most(limit: Duration) {
 
 static PATIENCE: OnceLock<Duration> = OnceLock::new();
 
-/// Who hears of outages in the place of standard error.
-type Hearer = Box<dyn Fn(&str) + Send + Sync>;
+static HEARER: Hearer = Hearer::NONE;
 
-static HEARER: OnceLock<Hearer> = OnceLock::new();
-
-/// Has somebody else than standard error hear of outages.
-pub fn tell_to(hearer: Hearer) {
-    let _ = HEARER.set(hearer);
+/// Has somebody hear of outages, on any thread, in the place of an earlier one.
+pub fn tell_to(hear: impl Fn(&str) + Send + Sync + 'static) {
+    HEARER.set(hear);
 }
 
-/// Says something about a store, from any thread.
 fn tell(text: &str) {
-    match HEARER.get() {
-        Some(hearer) => hearer(text),
-        None => {
-            // There is nobody else to tell.
-            let _ = progress::stderr().write_all(format!("plat: {text}\n").as_bytes());
-        }
-    }
+    HEARER.tell(text);
 }
 
 fn cache(address: &Address) -> Result<Option<Cache>> {
@@ -235,9 +235,8 @@ fn own_directory(variable: &str, otherwise: &str) -> Option<PathBuf> {
 /// The size that a variable names.
 fn size(variable: &str, otherwise: u64) -> Result<u64> {
     match std::env::var(variable) {
-        Ok(text) => {
-            crate::size::parse_size(&text).map_err(|_| Error::Invalid(format!("{variable}={text}: no size")))
-        }
+        Ok(text) => platfs_image::size::parse_size(&text)
+            .map_err(|_| Error::Invalid(format!("{variable}={text}: no size"))),
         Err(_) => Ok(otherwise),
     }
 }

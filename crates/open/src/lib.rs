@@ -1,0 +1,29 @@
+//! Opens an image as a person names it, beside others who may use it.
+//!
+//! | module | owns |
+//! | --- | --- |
+//! | [`image`] | from a name to a device that is read: a file, a block device, a part of either, a volume of a store |
+//! | [`door`] | opening to write: who else uses an image, the locks, new files that take the place of others |
+//! | [`stores`] | volumes of object stores in the place of images, by address and environment |
+//! | [`keys`] | keys of encrypted files, from files or digits |
+//! | [`marks`] | marks of multiple mount protection that this process holds |
+//! | [`process`] | what a process does for its secrets, if it is the command's own |
+//! | [`locks`] | locks that no panic makes useless |
+//!
+//! Nothing is printed: [`marks::tell_to`] and [`stores::tell_to`] say who hears of what happens meanwhile. Excludes what
+//! names mean (`platfs_image::named`), files below a directory (`platfs_host`), and what is on a device (`platfs`).
+
+#![forbid(unsafe_code)]
+
+pub mod door;
+mod hearer;
+pub mod image;
+pub mod keys;
+pub mod locks;
+pub mod marks;
+pub mod process;
+#[cfg(feature = "store")]
+pub mod stores;
+#[cfg(not(feature = "store"))]
+#[path = "stores_left_out.rs"]
+pub mod stores;
