@@ -101,7 +101,7 @@ pub(crate) type Free = (u32, u64, u64, u64, u64, u64, Vec<(u64, u64, u64)>);
 /// How free space is cut up.
 pub(crate) fn free(volume: &Volume) -> platfs::Result<Free> {
     let geometry = &volume.format().geometry;
-    let runs = FreeRuns::of(volume, |_, _| {})?;
+    let runs = FreeRuns::count(volume, |_, _| {})?;
     let blocks = |clusters: u64| clusters << geometry.cluster_log2;
     let unit = geometry.block_size.log2() + geometry.cluster_log2;
     let bins = runs.bins().map(|(bin, count, clusters)| {

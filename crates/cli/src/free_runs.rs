@@ -24,7 +24,7 @@ pub(crate) struct Figures {
 /// # Errors
 /// A bitmap or descriptor that can't be read.
 pub(crate) fn figures(volume: &Volume, show: impl FnMut(Group, &[u8])) -> platfs::Result<Figures> {
-    Ok(Figures { geometry: volume.format().geometry, census: FreeRuns::of(volume, show)? })
+    Ok(Figures { geometry: volume.format().geometry, census: FreeRuns::count(volume, show)? })
 }
 
 impl Figures {

@@ -6,7 +6,8 @@ use platfs::device::Recorder;
 use platfs::ondisk::features::Incompat;
 use platfs::ondisk::units::InodeNumber;
 use platfs::{
-    Allocate, Attributes, Error, Kind, MapForm, NewInode, Relocation, Replace, Towards, Volume, WriteOptions,
+    Allocate, Attributes, Error, Kind, MapForm, NewInode, Relocation, RelocationGoal, Replace, Volume,
+    WriteOptions,
 };
 
 use crate::model::{ATTRIBUTE, Contents, LIST, Model, Node, PIECE, Piece, ROOT, Whole, bytes_of};
@@ -316,9 +317,9 @@ impl<'v> Caller<'v> {
     }
 
     /// Moves a file, which changes nothing that can be seen.
-    pub(crate) fn relocate(&mut self, id: u32, towards: Towards) {
+    pub(crate) fn relocate(&mut self, id: u32, goal: RelocationGoal) {
         let number = self.inodes[&id];
-        let wish = Relocation { most_pieces: 8, towards, directory: None };
+        let wish = Relocation { most_pieces: 8, goal, directory: None };
         self.call(|volume| volume.inode(number).relocate(&wish, &|_| {}).map(drop), |_| {});
     }
 

@@ -1,6 +1,6 @@
 //! Random calls in a small universe of names.
 
-use platfs::{Allocate, MapForm, Towards};
+use platfs::{Allocate, MapForm, RelocationGoal};
 use testkit::random::Random;
 
 use crate::calls::Caller;
@@ -97,9 +97,9 @@ impl Chooser<'_, '_> {
                 // All else can be done to extents only.
                 self.caller.convert(id, MapForm::Extents);
             }
-            2 | 3 => self.caller.relocate(id, Towards::Front),
-            4 => self.caller.relocate(id, Towards::Outside { start: some, end: some + 1000 }),
-            _ => self.caller.relocate(id, Towards::Wholeness),
+            2 | 3 => self.caller.relocate(id, RelocationGoal::Front),
+            4 => self.caller.relocate(id, RelocationGoal::Outside { start: some, end: some + 1000 }),
+            _ => self.caller.relocate(id, RelocationGoal::Wholeness),
         }
     }
 

@@ -7,7 +7,7 @@ pub(crate) struct Bits {
     len: u64,
 }
 
-fn place(at: u64) -> (usize, u64) {
+fn word_and_bit(at: u64) -> (usize, u64) {
     (usize::try_from(at / 64).unwrap_or(usize::MAX), 1 << (at % 64))
 }
 
@@ -18,13 +18,13 @@ impl Bits {
     }
 
     pub(crate) fn has(&self, at: u64) -> bool {
-        let (word, bit) = place(at);
+        let (word, bit) = word_and_bit(at);
         self.words.get(word).is_some_and(|word| word & bit != 0)
     }
 
     /// Adds a number; one that is not below the bound is left out.
     pub(crate) fn add(&mut self, at: u64) {
-        let (word, bit) = place(at);
+        let (word, bit) = word_and_bit(at);
         if let Some(word) = self.words.get_mut(word).filter(|_| at < self.len) {
             *word |= bit;
         }
@@ -32,7 +32,7 @@ impl Bits {
 
     /// Takes a number out; says whether it was there.
     pub(crate) fn take(&mut self, at: u64) -> bool {
-        let (word, bit) = place(at);
+        let (word, bit) = word_and_bit(at);
         let Some(word) = self.words.get_mut(word) else { return false };
         let was_there = *word & bit != 0;
         *word &= !bit;
@@ -41,7 +41,7 @@ impl Bits {
 
     /// The first number from one on.
     pub(crate) fn next(&self, from: u64) -> Option<u64> {
-        let (first, _) = place(from);
+        let (first, _) = word_and_bit(from);
         let mut mask = !0 << (from % 64);
         for (index, word) in self.words.iter().enumerate().skip(first) {
             if word & mask != 0 {

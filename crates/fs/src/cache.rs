@@ -25,12 +25,12 @@ use ondisk::units::{Block, BlockRun, BlockSize};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::gathered::Emptied;
 use crate::locks::lock;
 pub use crate::role::Role;
 use crate::versions::Versions;
+use crate::write_batch::SpareBatch;
 pub(crate) use reading::Reading;
-use shard::{Change, Shard, State};
+use shard::{ChangedBlock, Shard, State};
 use spare::Spare;
 
 /// Where metadata blocks can be read from: the cache, or an update that sees its own changes.
@@ -72,7 +72,7 @@ impl Outgoing {
 
 /// What is kept beside the blocks as they are now, for the order in which changes reach the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Keep {
+pub(crate) struct CachePolicy {
     /// What the device has of blocks that were changed.
     pub(crate) before: bool,
     /// Bytes of files that wait in a journal.
@@ -100,9 +100,9 @@ pub struct Cache {
     /// Clean blocks are dropped from a shard when it holds more than this many.
     capacity: usize,
     versions: Versions,
-    keep: Keep,
+    policy: CachePolicy,
     spare: Spare,
-    emptied: Emptied,
+    emptied: SpareBatch,
 }
 
 impl Cache {
@@ -117,9 +117,9 @@ impl Cache {
             changed: AtomicUsize::new(0),
             capacity: 1,
             versions: Versions::new(),
-            keep: Keep::default(),
+            policy: CachePolicy::default(),
             spare: Spare::default(),
-            emptied: Emptied::default(),
+            emptied: SpareBatch::default(),
         };
         cache.bounded(CACHE_BYTES)
     }
@@ -134,8 +134,8 @@ impl Cache {
 
     /// As new, keeping more than the blocks.
     #[must_use]
-    pub(crate) fn keeping(self, keep: Keep) -> Self {
-        Cache { keep, ..self }
+    pub(crate) fn keeping(self, policy: CachePolicy) -> Self {
+        Cache { policy, ..self }
     }
 
     /// Bytes of a block.
@@ -149,7 +149,7 @@ impl Cache {
     }
 
     /// Memory of bytes that were written together.
-    pub(crate) fn emptied(&self) -> &Emptied {
+    pub(crate) fn emptied(&self) -> &SpareBatch {
         &self.emptied
     }
 
@@ -188,7 +188,7 @@ impl Cache {
 
     fn fetch_all(&self, run: BlockRun) -> io::Result<()> {
         let missing = |block| match self.find(block, Role::Plain) {
-            Found::Missing(departures) => Some((block, departures)),
+            CacheLookup::Missing(departures) => Some((block, departures)),
             _ => None,
         };
         let missing: Vec<_> =
@@ -235,14 +235,14 @@ impl Cache {
         changed: impl IntoIterator<Item = (Block, Role, Arc<[u8]>, Option<Arc<[u8]>>)>,
     ) {
         for (block, role, bytes, before) in changed {
-            let change = Change { bytes, before: before.filter(|_| self.keep.before) };
+            let change = ChangedBlock { bytes, before: before.filter(|_| self.policy.before) };
             let mut shard = self.shard(block.0);
             let (more, replaced) = shard.change(block.0, role, change, self.capacity);
             // Counted under its lock: when it is collected it must have been counted.
             self.changed.fetch_add(more, Ordering::Relaxed);
             drop(shard);
             if let Some(bytes) = replaced {
-                self.spare.give(bytes);
+                self.spare.put_back(bytes);
             }
         }
     }
@@ -405,21 +405,21 @@ impl Cache {
         self.write_out(&self.collect())
     }
 
-    fn find(&self, block: Block, role: Role) -> Found {
+    fn find(&self, block: Block, role: Role) -> CacheLookup {
         let mut shard = self.shard(block.0);
-        let Some(entry) = shard.find(block.0) else { return Found::Missing(shard.departures()) };
+        let Some(entry) = shard.find(block.0) else { return CacheLookup::Missing(shard.departures()) };
         let bytes = Arc::clone(&entry.bytes);
         // A changed block is sealed only when it leaves; a clean one was verified for one role.
         if entry.state != State::Clean || entry.role == role || role == Role::Plain {
-            Found::Held(bytes)
+            CacheLookup::Held(bytes)
         } else {
-            Found::Unverified(bytes)
+            CacheLookup::Unverified(bytes)
         }
     }
 }
 
 /// What the cache has of a block.
-enum Found {
+enum CacheLookup {
     Held(Arc<[u8]>),
     /// It was verified for another role.
     Unverified(Arc<[u8]>),
@@ -434,16 +434,16 @@ impl Cache {
     /// A wrong checksum.
     pub(crate) fn held(&self, block: Block, role: Role) -> Result<Option<Arc<[u8]>>> {
         match self.find(block, role) {
-            Found::Held(bytes) => Ok(Some(bytes)),
-            Found::Unverified(bytes) => self.specify(block, role, bytes).map(Some),
-            Found::Missing(_) => Ok(None),
+            CacheLookup::Held(bytes) => Ok(Some(bytes)),
+            CacheLookup::Unverified(bytes) => self.specify(block, role, bytes).map(Some),
+            CacheLookup::Missing(_) => Ok(None),
         }
     }
 }
 
 impl Blocks for Cache {
     fn read_data(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        if !self.keep.data {
+        if !self.policy.data {
             return self.device.read_at(offset, buffer);
         }
         let log2 = self.block_size.log2();
@@ -472,9 +472,9 @@ impl Blocks for Cache {
         let mut left = RELOADS;
         loop {
             let departures = match self.find(block, role) {
-                Found::Held(bytes) => return Ok(bytes),
-                Found::Unverified(bytes) => return self.specify(block, role, bytes),
-                Found::Missing(departures) => departures,
+                CacheLookup::Held(bytes) => return Ok(bytes),
+                CacheLookup::Unverified(bytes) => return self.specify(block, role, bytes),
+                CacheLookup::Missing(departures) => departures,
             };
             let bytes = self.load(block, role)?;
             let mut shard = self.shard(block.0);

@@ -33,7 +33,7 @@ pub(crate) struct Holding {
 impl Holding {
     /// What a record holds; `None` if it is not in use, or holds for others. One on the orphan list, where an inode of
     /// the `inodes` of the volume follows, is in use.
-    pub(crate) fn of(inode: &Inode, size: BlockSize, inodes: u32) -> Option<Self> {
+    pub(crate) fn of_inode(inode: &Inode, size: BlockSize, inodes: u32) -> Option<Self> {
         let raw = inode.raw();
         let was_deleted = inode.links() == 0 && raw.i_dtime.get() > inodes;
         if inode.mode() == 0 || was_deleted || inode.flags().contains(InodeFlags::EA_INODE) {
@@ -46,7 +46,7 @@ impl Holding {
 
 /// By how much the usage of an id changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Change {
+pub(crate) struct UsageDelta {
     pub(crate) bytes: i64,
     pub(crate) inodes: i64,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Change {
 /// What an update changes of the usage of all ids.
 #[derive(Default)]
 pub(crate) struct Charges {
-    changes: BTreeMap<Whose, Change>,
+    changes: BTreeMap<Whose, UsageDelta>,
     /// Attributes with values in inodes of their own that an inode got or lost since its record was stored.
     values: BTreeMap<InodeNumber, i64>,
     /// What is charged was reserved before, or is not the caller's: limits do not apply.
@@ -80,32 +80,34 @@ impl Charges {
         match (was, is) {
             (Some(was), Some(is)) if was.ids == is.ids => {
                 let bytes = signed(is.bytes).saturating_sub(signed(was.bytes));
-                self.add(is.ids, Change { bytes, inodes: more });
+                self.add(is.ids, UsageDelta { bytes, inodes: more });
             }
             (Some(was), Some(is)) => {
                 let now = values()?;
                 for at in (0..is.ids.len()).filter(|at| was.ids.get(*at) != is.ids.get(*at)) {
-                    let gone = Change { bytes: -signed(was.bytes), inodes: more - 1 - now };
+                    let gone = UsageDelta { bytes: -signed(was.bytes), inodes: more - 1 - now };
                     self.add_at(at, was.ids, gone);
-                    self.add_at(at, is.ids, Change { bytes: signed(is.bytes), inodes: 1 + now });
+                    self.add_at(at, is.ids, UsageDelta { bytes: signed(is.bytes), inodes: 1 + now });
                 }
                 let bytes = signed(is.bytes).saturating_sub(signed(was.bytes));
                 for at in (0..is.ids.len()).filter(|at| was.ids.get(*at) == is.ids.get(*at)) {
-                    self.add_at(at, is.ids, Change { bytes, inodes: more });
+                    self.add_at(at, is.ids, UsageDelta { bytes, inodes: more });
                 }
             }
-            (None, Some(is)) => self.add(is.ids, Change { bytes: signed(is.bytes), inodes: 1 + more }),
-            (Some(was), None) => self.add(was.ids, Change { bytes: -signed(was.bytes), inodes: more - 1 }),
+            (None, Some(is)) => self.add(is.ids, UsageDelta { bytes: signed(is.bytes), inodes: 1 + more }),
+            (Some(was), None) => {
+                self.add(was.ids, UsageDelta { bytes: -signed(was.bytes), inodes: more - 1 })
+            }
             (None, None) => {}
         }
         Ok(())
     }
 
-    fn add(&mut self, ids: Ids, change: Change) {
+    fn add(&mut self, ids: Ids, change: UsageDelta) {
         (0..ids.len()).for_each(|at| self.add_at(at, ids, change));
     }
 
-    fn add_at(&mut self, at: usize, ids: Ids, change: Change) {
+    fn add_at(&mut self, at: usize, ids: Ids, change: UsageDelta) {
         if let (Some(kind), Some(id)) = (QuotaKind::ALL.get(at), ids.get(at)) {
             let sum = self.changes.entry((*kind, *id)).or_default();
             sum.bytes = sum.bytes.saturating_add(change.bytes);
@@ -114,7 +116,7 @@ impl Charges {
     }
 
     /// What changes, to be brought to the quota files.
-    pub(crate) fn take(&mut self) -> BTreeMap<Whose, Change> {
+    pub(crate) fn take(&mut self) -> BTreeMap<Whose, UsageDelta> {
         std::mem::take(&mut self.changes)
     }
 }
@@ -160,7 +162,7 @@ impl Drop for Reserved {
 
 /// What an open volume knows of its quota files in memory.
 #[derive(Default)]
-pub(crate) struct Ledgers {
+pub(crate) struct QuotaFiles {
     /// The inode of each file; none where usage is not counted.
     files: [AtomicU32; 3],
     /// The orphan file, which belongs to no one.
@@ -178,14 +180,14 @@ pub(crate) struct Ledgers {
 /// Places of records that are remembered for each kind.
 const PLACES_MOST: usize = 1 << 16;
 
-impl Ledgers {
+impl QuotaFiles {
     /// Of a volume whose superblock names quota files.
     pub(crate) fn new(raw: &RawSuperblock, first_inode: u32, enforced: bool) -> Self {
         let files = [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum];
         let has = raw.features().ro_compat.contains(RoCompat::QUOTA);
         let files = files.map(|number| AtomicU32::new(if has { number.get() } else { 0 }));
         let orphans = raw.s_orphan_file_inum.get();
-        Ledgers { files, orphans, first_inode, enforced, ..Ledgers::default() }
+        QuotaFiles { files, orphans, first_inode, enforced, ..QuotaFiles::default() }
     }
 
     /// Whether any usage is counted.
@@ -229,7 +231,7 @@ impl Ledgers {
     }
 
     /// Where a record was met.
-    pub(crate) fn place(&self, (kind, id): Whose) -> Option<(Block, usize)> {
+    pub(crate) fn record_location(&self, (kind, id): Whose) -> Option<(Block, usize)> {
         lock(self.places.get(kind as usize)?).get(&id).copied()
     }
 
@@ -284,7 +286,7 @@ mod tests {
         let held = Holding { ids: [1, 2, 3], bytes: 4096 };
         charges.stored(number(12), (None, Some(held)), || NONE).unwrap();
         charges.stored(number(12), (Some(held), None), || NONE).unwrap();
-        assert!(charges.take().values().all(|change| *change == Change::default()));
+        assert!(charges.take().values().all(|change| *change == UsageDelta::default()));
     }
 
     #[test]
@@ -295,18 +297,18 @@ mod tests {
         charges.note_values(number(12), 1);
         charges.stored(number(12), (Some(was), Some(is)), || Ok::<_, ()>(3)).unwrap();
         let changes = charges.take();
-        assert_eq!(changes[&(QuotaKind::User, 1)], Change { bytes: -4096, inodes: -3 });
-        assert_eq!(changes[&(QuotaKind::User, 5)], Change { bytes: 8192, inodes: 4 });
-        assert_eq!(changes[&(QuotaKind::Group, 2)], Change { bytes: 4096, inodes: 1 });
+        assert_eq!(changes[&(QuotaKind::User, 1)], UsageDelta { bytes: -4096, inodes: -3 });
+        assert_eq!(changes[&(QuotaKind::User, 5)], UsageDelta { bytes: 8192, inodes: 4 });
+        assert_eq!(changes[&(QuotaKind::Group, 2)], UsageDelta { bytes: 4096, inodes: 1 });
     }
 
     #[test]
     fn what_is_reserved_is_paid_or_given_up() {
-        let ledgers = Ledgers::default();
+        let quota_files = QuotaFiles::default();
         let mut held = None;
-        ledgers.reserve(&mut held, [1, 2, 3], 100);
-        ledgers.reserve(&mut held, [4, 2, 3], 50);
-        let sum = |kind, id| ledgers.reserved((kind, id));
+        quota_files.reserve(&mut held, [1, 2, 3], 100);
+        quota_files.reserve(&mut held, [4, 2, 3], 50);
+        let sum = |kind, id| quota_files.reserved((kind, id));
         assert_eq!(
             (sum(QuotaKind::User, 1), sum(QuotaKind::User, 4), sum(QuotaKind::Group, 2)),
             (0, 150, 150)
@@ -315,6 +317,6 @@ mod tests {
         assert_eq!(sum(QuotaKind::Project, 3), 80);
         drop(held);
         assert_eq!(sum(QuotaKind::Project, 3), 0);
-        assert!(lock(&ledgers.reserved).is_empty());
+        assert!(lock(&quota_files.reserved).is_empty());
     }
 }

@@ -174,7 +174,7 @@ impl Contents<'_> {
 
 /// Data on its way into one file: the space taken for it, ahead of what is mapped.
 #[derive(Default)]
-pub(crate) struct Ahead {
+pub(crate) struct Allocation {
     reserved: Option<Reserved>,
     /// The block of the map that was taken last for the data that comes next, which best lies behind it.
     leader: Option<Block>,
@@ -190,7 +190,7 @@ pub(crate) struct Unplaced<'a> {
     pub(crate) ask: &'a dyn Fn(&Tx<'_>, &Inode) -> Result<DataRequest>,
 }
 
-impl Ahead {
+impl Allocation {
     /// Maps (the front of) a hole. Blocks of an indirect map come from the same run as the data, each before the data
     /// that it leads to: so the file is one piece in the order in which it is read.
     ///
@@ -249,7 +249,7 @@ pub(crate) struct WriteHint {
 
 /// Blocks that get bytes.
 #[derive(Clone, Copy)]
-struct Target {
+struct WriteTarget {
     start: Block,
     count: u64,
     /// Their old contents belong to no file: what gets no bytes becomes zero.
@@ -282,7 +282,7 @@ fn wanted_at_once(format: &Format, blocks: u64) -> u32 {
 fn request(tx: &Tx<'_>, inode: &Inode, hole: Segment, hint: &WriteHint) -> Result<DataRequest> {
     let behind = tx.format.geometry.block_size.blocks_for(hint.end);
     let hinted = behind.saturating_sub(u64::from(hole.logical.0)).max(hole.count);
-    let before = before(tx, inode, hole.logical)?;
+    let before = block_before(tx, inode, hole.logical)?;
     let file = match tx.space.wants_file() {
         true => Some(state_of(tx, inode, hole.logical, hint)?),
         false => None,
@@ -327,7 +327,7 @@ fn state_of(tx: &Tx<'_>, inode: &Inode, logical: FileBlock, hint: &WriteHint) ->
 }
 
 /// Where new data would best begin if there is a block before it in the file: behind that.
-fn before(tx: &Tx<'_>, inode: &Inode, logical: FileBlock) -> Result<Option<Block>> {
+fn block_before(tx: &Tx<'_>, inode: &Inode, logical: FileBlock) -> Result<Option<Block>> {
     if let Some(before) = logical.0.checked_sub(1)
         && let State::Mapped(block) | State::Unwritten(block) =
             tx.view().map(inode).lookup(FileBlock(before))?.state
@@ -354,13 +354,13 @@ impl ContentsMut<'_, '_> {
     /// been written to blocks that then stay free.
     pub(crate) fn write(
         &mut self,
-        ahead: &mut Ahead,
+        ahead: &mut Allocation,
         offset: u64,
         data: &[u8],
         hint: &WriteHint,
     ) -> Result<()> {
         let size = self.tx.format.geometry.block_size;
-        let limit = map::size_limit(self.tx.format, MapForm::of(self.inode));
+        let limit = map::size_limit(self.tx.format, MapForm::of_inode(self.inode));
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= limit);
         let Some(end) = end else { return Err(Error::FileTooLarge(format!("at most {limit} bytes"))) };
         if data.is_empty() {
@@ -385,26 +385,31 @@ impl ContentsMut<'_, '_> {
     }
 
     /// Blocks for the front of some file blocks.
-    fn target(&mut self, ahead: &mut Ahead, blocks: FileBlocks, hint: &WriteHint) -> Result<Target> {
+    fn target(
+        &mut self,
+        ahead: &mut Allocation,
+        blocks: FileBlocks,
+        hint: &WriteHint,
+    ) -> Result<WriteTarget> {
         let found = self.view().map(self.inode).lookup(blocks.first())?;
         let count = found.count.min(blocks.len());
         Ok(match found.state {
-            State::Mapped(start) => Target { start, count, fresh: false },
+            State::Mapped(start) => WriteTarget { start, count, fresh: false },
             State::Unwritten(start) => {
                 let written = FileBlocks::from_count(found.logical, count);
                 self.tx.map(self.inode).set_unwritten(written, false)?;
-                Target { start, count, fresh: true }
+                WriteTarget { start, count, fresh: true }
             }
             State::Hole => {
                 let (start, count) = self.map_hole(ahead, Segment { count, ..found }, hint, false)?;
-                Target { start, count, fresh: true }
+                WriteTarget { start, count, fresh: true }
             }
         })
     }
 
     /// Writes a piece into a run of blocks, `inside` bytes from its start; what a fresh run holds
     /// around the piece becomes zero.
-    fn write_run(&mut self, run: Target, inside: u64, piece: &[u8]) -> Result<()> {
+    fn write_run(&mut self, run: WriteTarget, inside: u64, piece: &[u8]) -> Result<()> {
         let geometry = &self.tx.format.geometry;
         let base = geometry.byte_offset(run.start);
         let end = base + (run.count << geometry.block_size.log2());
@@ -462,7 +467,7 @@ impl ContentsMut<'_, '_> {
     /// Gives blocks to (the front of) a hole; returns the disk run.
     pub(crate) fn map_hole(
         &mut self,
-        ahead: &mut Ahead,
+        ahead: &mut Allocation,
         hole: Segment,
         hint: &WriteHint,
         unwritten: bool,
@@ -524,7 +529,7 @@ impl ContentsMut<'_, '_> {
     /// As [`ContentsMut::write`].
     pub(crate) fn write_any(
         &mut self,
-        ahead: &mut Ahead,
+        ahead: &mut Allocation,
         (offset, data): (u64, &[u8]),
         hint: &WriteHint,
         complete: bool,
@@ -561,6 +566,6 @@ impl ContentsMut<'_, '_> {
         }
         let contents = self.tx.take_inline(self.inode)?;
         let hint = WriteHint { end: contents.len() as u64, growing: false, reserved: false };
-        self.write(&mut Ahead::default(), 0, &contents, &hint)
+        self.write(&mut Allocation::default(), 0, &contents, &hint)
     }
 }

@@ -65,17 +65,17 @@ impl Format {
     /// Seed of the checksums of an inode's structures.
     #[must_use]
     pub fn seed_of(&self, inode: &Inode) -> InodeSeed {
-        self.sealer.inode_seed(self.on_disk(inode.number()), inode.generation())
+        self.sealer.inode_seed(self.physical_number(inode.number()), inode.generation())
     }
 
     /// What an inode is called on disk.
-    pub(crate) fn on_disk(&self, number: InodeNumber) -> InodeNumber {
-        self.numbers.on_disk(number)
+    pub(crate) fn physical_number(&self, number: InodeNumber) -> InodeNumber {
+        self.numbers.physical_number(number)
     }
 
     /// What the inode of a number on disk is called.
-    pub(crate) fn known_as(&self, number: InodeNumber) -> InodeNumber {
-        self.numbers.known_as(number)
+    pub(crate) fn logical_number(&self, number: InodeNumber) -> InodeNumber {
+        self.numbers.logical_number(number)
     }
 
     /// The same facts, without the zone.

@@ -188,7 +188,7 @@ impl<'g> Addition<'g> {
                 flags |= GroupFlags::INODE_ZEROED;
             }
             // A reader expects a group's own structures in it, and nothing else.
-            let own = own(geometry, group, tables);
+            let own = structure_runs(geometry, group, tables);
             let is_last = group.0 + 1 == geometry.groups;
             flags.set(GroupFlags::BLOCK_UNINIT, !is_last && own == used);
         }
@@ -290,7 +290,7 @@ fn structures(after: &Geometry, before: Geometry, growth: &Growth) -> Runs {
 }
 
 /// The runs that a group's own structures take in it.
-fn own(geometry: &Geometry, group: Group, tables: &Tables) -> Vec<(u64, u64)> {
+fn structure_runs(geometry: &Geometry, group: Group, tables: &Tables) -> Vec<(u64, u64)> {
     let mut runs = Runs::default();
     for (start, count) in parts(geometry, group, tables) {
         runs.insert(start, start.saturating_add(count));

@@ -23,9 +23,9 @@ struct Uses {
     /// Inodes in use that have no name, in the order of the list on disk.
     orphans: Vec<InodeNumber>,
     /// Orphans that are no longer in use.
-    doomed: Vec<InodeNumber>,
+    deletable: Vec<InodeNumber>,
     /// Inodes that an update is about to destroy.
-    dying: NumberSet<InodeNumber>,
+    deleting: NumberSet<InodeNumber>,
     directories: NumberMap<InodeNumber, InodeNumber>,
     untidy: BTreeSet<InodeNumber>,
 }
@@ -38,7 +38,7 @@ impl Handles {
     /// One more user; `false` if the inode is being destroyed.
     pub(crate) fn pin(&self, number: InodeNumber) -> bool {
         let mut uses = self.lock();
-        let alive = !uses.dying.contains(&number);
+        let alive = !uses.deleting.contains(&number);
         if alive {
             *uses.pins.entry(number).or_default() += 1;
         }
@@ -51,8 +51,8 @@ impl Handles {
     }
 
     /// Whether an update is about to destroy an inode.
-    pub(crate) fn is_dying(&self, number: InodeNumber) -> bool {
-        self.lock().dying.contains(&number)
+    pub(crate) fn is_deleting(&self, number: InodeNumber) -> bool {
+        self.lock().deleting.contains(&number)
     }
 
     /// One user less; whether it was the last. An orphan without users will be destroyed by the next verb or sync.
@@ -70,7 +70,7 @@ impl Handles {
             ended();
             uses.pins.remove(&number);
             if uses.orphans.contains(&number) {
-                uses.doomed.push(number);
+                uses.deletable.push(number);
             }
         }
         last
@@ -79,20 +79,20 @@ impl Handles {
     /// No users any more.
     pub(crate) fn unpin_all(&self) {
         let mut uses = self.lock();
-        let Uses { pins, orphans, doomed, .. } = &mut *uses;
-        doomed.extend(orphans.iter().filter(|orphan| pins.contains_key(orphan)));
+        let Uses { pins, orphans, deletable, .. } = &mut *uses;
+        deletable.extend(orphans.iter().filter(|orphan| pins.contains_key(orphan)));
         pins.clear();
     }
 
     /// Whether an inode without names can be destroyed at once: it is not in use, and can't come into use again.
-    pub(crate) fn doom(&self, number: InodeNumber) -> bool {
+    pub(crate) fn mark_deleting(&self, number: InodeNumber) -> bool {
         let mut uses = self.lock();
-        !uses.pins.contains_key(&number) && uses.dying.insert(number)
+        !uses.pins.contains_key(&number) && uses.deleting.insert(number)
     }
 
-    /// What [`Handles::doom`] allowed has been done, or was given up.
-    pub(crate) fn spare(&self, number: InodeNumber) {
-        self.lock().dying.remove(&number);
+    /// What [`Handles::mark_deleting`] allowed has been done, or was given up.
+    pub(crate) fn unmark_deleting(&self, number: InodeNumber) {
+        self.lock().deleting.remove(&number);
     }
 
     /// Whether any inode is in use that has no name.
@@ -106,18 +106,18 @@ impl Handles {
     }
 
     /// Whether there are orphans to be destroyed.
-    pub(crate) fn has_doomed(&self) -> bool {
-        !self.lock().doomed.is_empty()
+    pub(crate) fn has_deletable(&self) -> bool {
+        !self.lock().deletable.is_empty()
     }
 
     /// Orphans to be destroyed.
-    pub(crate) fn take_doomed(&self) -> Vec<InodeNumber> {
-        std::mem::take(&mut self.lock().doomed)
+    pub(crate) fn take_deletable(&self) -> Vec<InodeNumber> {
+        std::mem::take(&mut self.lock().deletable)
     }
 
     /// Orphans that could not be destroyed yet.
     pub(crate) fn await_end(&self, orphans: impl Iterator<Item = InodeNumber>) {
-        self.lock().doomed.extend(orphans);
+        self.lock().deletable.extend(orphans);
     }
 
     /// Notes an orphan at the head of the list. Its last user may have left since it was found to have
@@ -126,7 +126,7 @@ impl Handles {
         let mut uses = self.lock();
         uses.orphans.insert(0, number);
         if !uses.pins.contains_key(&number) {
-            uses.doomed.push(number);
+            uses.deletable.push(number);
         }
     }
 
@@ -192,10 +192,10 @@ mod tests {
     fn an_orphan_whose_user_leaves_while_it_becomes_one_is_destroyed() {
         let handles = Handles::default();
         let number = InodeNumber::new(12).unwrap();
-        assert!(handles.pin(number) && !handles.doom(number));
+        assert!(handles.pin(number) && !handles.mark_deleting(number));
         handles.unpin(number);
         handles.add_orphan(number);
-        assert_eq!(handles.take_doomed(), [number]);
+        assert_eq!(handles.take_deletable(), [number]);
     }
 
     /// Nothing can destroy the inode, or pin it, before its end was told of: that would take the lock.

@@ -11,13 +11,13 @@ use ondisk::xattr::{self, Entry, Value};
 use crate::cache::Role;
 use crate::charges::Holding;
 use crate::error::{Error, Result};
-use crate::order::{self, Facts, Tally};
+use crate::order::{self, Facts, LinkDelta};
 use crate::tx::{Tx, View};
 
 impl View<'_> {
     /// The block of an inode's record, what that block is, and the record's offset in it.
     fn record(self, number: InodeNumber) -> Result<(Block, Role, usize)> {
-        self.record_on_disk(self.format.on_disk(number))
+        self.record_on_disk(self.format.physical_number(number))
     }
 
     /// The same of the inode that has the number on disk.
@@ -35,7 +35,7 @@ impl View<'_> {
     /// A number behind the last inode, a wrong checksum, an impossible record; the device's failure.
     pub(crate) fn inode(self, number: InodeNumber) -> Result<Inode> {
         self.format.numbers.between(|| {
-            let on_disk = self.format.on_disk(number);
+            let on_disk = self.format.physical_number(number);
             let (block, role, offset) = self.record_on_disk(on_disk)?;
             let table = self.blocks.read(block, role)?;
             let size = usize::from(self.format.geometry.inode_size);
@@ -82,27 +82,27 @@ impl Tx<'_> {
     /// # Errors
     /// The device's failure.
     pub(crate) fn store(&mut self, inode: &mut Inode) -> Result<()> {
-        self.format.sealer.seal_inode_as(self.format.on_disk(inode.number()), inode);
+        self.format.sealer.seal_inode_as(self.format.physical_number(inode.number()), inode);
         self.note_changed(inode.number());
         let (block, role, offset) = self.view().record(inode.number())?;
         let takes_notes = self.order().takes_notes();
-        let counts = self.session.ledgers.counts(inode.number());
+        let counts = self.session.quota_files.counts(inode.number());
         let (size, inodes) = (self.format.geometry.block_size, self.format.geometry.inodes());
         let table = self.edit(block, role)?;
         let Some(record) = table.get_mut(offset..offset + inode.bytes().len()) else { return Ok(()) };
         let is_awaited = inode.differs_beyond_times(record);
         let was = if takes_notes { order::facts(record) } else { Facts::default() };
-        let held = counts.then(|| Holding::of(&Inode::unjudged(inode.number(), record), size, inodes));
+        let held = counts.then(|| Holding::of_inode(&Inode::unjudged(inode.number(), record), size, inodes));
         record.copy_from_slice(inode.bytes());
         let (number, is) = (inode.number(), order::facts(inode.bytes()));
         if is_awaited {
             self.note_awaited(number);
         }
         if was != is {
-            self.note(|notes| notes.tally(Tally::Record { inode: number, was, is }));
+            self.note(|notes| notes.add_delta(LinkDelta::Record { inode: number, was, is }));
         }
         if let Some(held) = held {
-            let holds = (held, Holding::of(inode, size, inodes));
+            let holds = (held, Holding::of_inode(inode, size, inodes));
             let mut charges = std::mem::take(&mut self.charges);
             let done = charges.stored(number, holds, || self.view().values_elsewhere(inode));
             self.charges = charges;

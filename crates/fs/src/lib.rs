@@ -33,11 +33,11 @@
 //!
 //! | rung | owns |
 //! | --- | --- |
-//! | [`Image`], [`Dir`], [`File`] (`front`) | paths and handles |
+//! | [`Image`], [`Dir`], [`File`] (`api`) | paths and handles |
 //! | `opening`, `ops` | opening, the verbs |
 //! | `file`, `dir`, `xattr`, `inline` | contents, names, attributes |
 //! | `map`, `inode` | file block to disk block; records in the tables |
-//! | [`Volume`] | one attempt at a verb, syncs, steady readers |
+//! | [`Volume`] | one attempt at a verb, syncs, readers of one moment |
 //! | `tx` | what a verb hands down: the volume, its changes, its context |
 //! | `space` | bitmaps, descriptors and the placement engines |
 //! | `txn` | updates: all or nothing |
@@ -57,6 +57,7 @@
 #![warn(unnameable_types)]
 
 mod admission;
+mod api;
 mod bits;
 mod cache;
 mod charges;
@@ -69,9 +70,6 @@ mod dirty;
 mod error;
 mod file;
 mod format;
-mod front;
-mod gathered;
-mod grown;
 pub mod growth;
 mod handles;
 mod hashing;
@@ -100,26 +98,28 @@ mod trim;
 mod tx;
 mod txn;
 mod usage;
+mod versioned;
 mod versions;
 mod volume;
+mod write_batch;
 mod xattr;
 mod zone;
 
 pub use admission::read_superblock;
+pub use api::{Dir, Entry, File, FreeRuns, FreeSpace, Image, Pieces, ReadDir, Tree};
 pub use dir::{DirEntry, DirName, NameSizes};
 pub use dirty::ErrorCursor;
 pub use error::{Error, Result};
 pub use format::Format;
-pub use front::{Dir, Entry, File, FreeRuns, FreeSpace, Image, Pieces, ReadDir, Tree};
 pub use keys::Key;
 pub use map::{MapForm, Segment, State};
 pub use ondisk;
 pub use ondisk::inode::{FileType, InodeFlags, Timestamp};
 pub use ondisk::units::InodeNumber;
 pub use ops::{
-    AccessTimes, Allocate, AttributeChange, Attributes, Bulk, FileMap, Inherited, Kind, Leftovers, Loader,
-    Metadata, NewInode, Node, Pin, Reader, Reclaimed, Relocated, Relocation, Removed, Replace, Seek, Times,
-    Towards, Uses, Walk, Wanted, Whole, WriteOptions, Writer, rights, rules,
+    AccessTimes, Allocate, AttributeChange, Attributes, Bulk, CreateRequest, FileMap, Inherited, Kind,
+    Leftovers, Loader, Metadata, NewInode, Node, Pin, Reader, Reclaimed, Relocated, Relocation,
+    RelocationGoal, Removed, Replace, Seek, Times, Uses, Walk, Whole, WriteOptions, Writer, rights, rules,
 };
 pub use options::{DataMode, OpenOptions, WriteOrder};
 pub use placement;

@@ -24,11 +24,11 @@ pub(crate) struct Numbers {
 
 #[derive(Default, Debug)]
 struct Exchanged {
-    on_disk: NumberMap<InodeNumber, InodeNumber>,
-    known_as: NumberMap<InodeNumber, InodeNumber>,
+    physical: NumberMap<InodeNumber, InodeNumber>,
+    logical: NumberMap<InodeNumber, InodeNumber>,
 }
 
-fn of(map: &NumberMap<InodeNumber, InodeNumber>, number: InodeNumber) -> InodeNumber {
+fn exchanged_number(map: &NumberMap<InodeNumber, InodeNumber>, number: InodeNumber) -> InodeNumber {
     map.get(&number).copied().unwrap_or(number)
 }
 
@@ -42,19 +42,19 @@ fn put(map: &mut NumberMap<InodeNumber, InodeNumber>, from: InodeNumber, to: Ino
 
 impl Numbers {
     /// What an inode is called on disk.
-    pub(crate) fn on_disk(&self, number: InodeNumber) -> InodeNumber {
+    pub(crate) fn physical_number(&self, number: InodeNumber) -> InodeNumber {
         if self.turn.load(Ordering::Acquire) == 0 {
             return number;
         }
-        of(&locks::read(&self.exchanged).on_disk, number)
+        exchanged_number(&locks::read(&self.exchanged).physical, number)
     }
 
     /// What the inode of a number on disk is called.
-    pub(crate) fn known_as(&self, number: InodeNumber) -> InodeNumber {
+    pub(crate) fn logical_number(&self, number: InodeNumber) -> InodeNumber {
         if self.turn.load(Ordering::Acquire) == 0 {
             return number;
         }
-        of(&locks::read(&self.exchanged).known_as, number)
+        exchanged_number(&locks::read(&self.exchanged).logical, number)
     }
 
     /// Has an inode stand behind another number on disk, whose inode stands behind its number from then on. `publish` brings
@@ -64,11 +64,12 @@ impl Numbers {
         self.turn.fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
         publish();
-        let (was, other) = (of(&exchanged.on_disk, number), of(&exchanged.known_as, to));
-        put(&mut exchanged.on_disk, number, to);
-        put(&mut exchanged.known_as, to, number);
-        put(&mut exchanged.on_disk, other, was);
-        put(&mut exchanged.known_as, was, other);
+        let (was, other) =
+            (exchanged_number(&exchanged.physical, number), exchanged_number(&exchanged.logical, to));
+        put(&mut exchanged.physical, number, to);
+        put(&mut exchanged.logical, to, number);
+        put(&mut exchanged.physical, other, was);
+        put(&mut exchanged.logical, was, other);
         self.turn.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -101,12 +102,14 @@ mod tests {
     #[test]
     fn numbers_stay_a_permutation() {
         let numbers = Numbers::default();
-        assert_eq!(numbers.on_disk(number(7)), number(7));
+        assert_eq!(numbers.physical_number(number(7)), number(7));
         for (one, to) in [(90, 12), (91, 13), (90, 14), (12, 15), (14, 90), (91, 91), (90, 90), (3, 12)] {
             numbers.exchange(number(one), number(to), || {});
-            assert_eq!(numbers.on_disk(number(one)), number(to));
-            let mut seen: Vec<_> = (1..100).map(|at| numbers.on_disk(number(at))).collect();
-            assert!((1..100).all(|at| numbers.known_as(numbers.on_disk(number(at))) == number(at)));
+            assert_eq!(numbers.physical_number(number(one)), number(to));
+            let mut seen: Vec<_> = (1..100).map(|at| numbers.physical_number(number(at))).collect();
+            assert!(
+                (1..100).all(|at| numbers.logical_number(numbers.physical_number(number(at))) == number(at))
+            );
             seen.sort_unstable();
             assert_eq!(seen, (1..100).map(number).collect::<Vec<_>>());
         }

@@ -53,7 +53,7 @@ pub fn words(placing: &Placing) -> std::result::Result<String, PlacingError> {
 ///
 /// # Errors
 /// The root directory's attributes are damaged; the device's failure.
-pub fn kept(volume: &Volume) -> Result<std::result::Result<Placing, PlacingError>> {
+pub fn stored(volume: &Volume) -> Result<std::result::Result<Placing, PlacingError>> {
     let value = volume.inode(InodeNumber::ROOT).xattr(ATTRIBUTE)?;
     Ok(value.map_or_else(|| Ok(Placing::default()), |value| parse(&value)))
 }
@@ -62,7 +62,7 @@ pub fn kept(volume: &Volume) -> Result<std::result::Result<Placing, PlacingError
 ///
 /// # Errors
 /// As [`words`], as [`Error::Invalid`]; not open for writing; no room for an attribute.
-pub fn keep(volume: &Volume, placing: &Placing) -> Result<()> {
+pub fn store(volume: &Volume, placing: &Placing) -> Result<()> {
     let words = words(placing).map_err(|error| Error::Invalid(error.to_string()))?;
     let root = volume.inode(InodeNumber::ROOT);
     if !words.is_empty() {

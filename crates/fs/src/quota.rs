@@ -67,7 +67,7 @@ impl Quota<'_> {
 
     fn read<T>(self, kind: QuotaKind, look: impl Fn(&QuotaFile<'_>) -> Result<T>) -> Result<T> {
         let number = self.file(kind)?;
-        self.volume.steady(number, || look(&QuotaFile::open(self.volume.view(), kind, number)?))
+        self.volume.seqlock_read(number, || look(&QuotaFile::open(self.volume.view(), kind, number)?))
     }
 
     /// All that the quota file of a kind says, by id.
@@ -93,13 +93,13 @@ impl Quota<'_> {
     /// Bytes that an id has reserved for what waits to be written back.
     #[must_use]
     pub fn reserved(self, kind: QuotaKind, id: u32) -> u64 {
-        self.volume.session.ledgers.reserved((kind, id))
+        self.volume.session.quota_files.reserved((kind, id))
     }
 
     /// Whether limits count.
     #[must_use]
     pub fn is_enforced(self) -> bool {
-        self.volume.session.ledgers.is_enforced()
+        self.volume.session.quota_files.is_enforced()
     }
 
     /// Bytes that a file of an owner, a group and a project may still take by their limits; `None` without limits.
@@ -107,19 +107,19 @@ impl Quota<'_> {
     /// # Errors
     /// A broken quota file; the device's failure.
     pub fn left(self, ids: [u32; 3]) -> Result<Option<u64>> {
-        let (volume, ledgers) = (self.volume, &self.volume.session.ledgers);
+        let (volume, quota_files) = (self.volume, &self.volume.session.quota_files);
         let mut left: Option<u64> = None;
-        if !ledgers.is_enforced() {
+        if !quota_files.is_enforced() {
             return Ok(left);
         }
         for whose in QuotaKind::ALL.into_iter().zip(ids) {
-            let Some(file) = ledgers.file(whose.0) else { continue };
-            let record = volume.steady(file, || volume.view().quota_record_of(ledgers, whose))?;
+            let Some(file) = quota_files.file(whose.0) else { continue };
+            let record = volume.seqlock_read(file, || volume.view().quota_record_of(quota_files, whose))?;
             let Some(Record { usage, limits, bytes_until, .. }) = record else { continue };
             let is_late = bytes_until != 0 && u64::try_from(volume.now().seconds).unwrap_or(0) >= bytes_until;
             let limit = if is_late { limits.soft_bytes } else { limits.hard_bytes };
             if limit > 0 {
-                let more = limit.saturating_sub(usage.bytes.saturating_add(ledgers.reserved(whose)));
+                let more = limit.saturating_sub(usage.bytes.saturating_add(quota_files.reserved(whose)));
                 left = Some(left.map_or(more, |left| left.min(more)));
             }
         }

@@ -34,7 +34,7 @@ use crate::sizes::{Reshape, copy_sizes, refused, resize_top, write_backups};
 use crate::space::{Shortened, Structures};
 use crate::txn::Account;
 use crate::versions::SPACE;
-use crate::volume::{Seen, Volume};
+use crate::volume::{VersionedInode, Volume};
 pub use renumbering::Pass;
 
 /// A smaller shape of a volume, which it can have while it is in use.
@@ -53,7 +53,7 @@ impl Shrinkage {
     /// # Errors
     /// [`Error::Unsupported`] with the reason, and the size that would do: the volume has no journal; inodes or files of the
     /// volume itself lie behind the end; what is in use does not fit.
-    pub fn of(volume: &Volume, raw: &RawSuperblock) -> Result<Self> {
+    pub fn plan(volume: &Volume, raw: &RawSuperblock) -> Result<Self> {
         if !volume.space.is_writable() {
             return Err(Error::ReadOnly);
         }
@@ -127,7 +127,7 @@ impl Shrinkage {
 
     fn structures_must_stay(&self, volume: &Volume) -> Result<()> {
         let end = self.after.geometry.blocks;
-        let structures = Structures::of(&volume.space.descriptors(), &self.after.geometry)?;
+        let structures = Structures::new(&volume.space.descriptors(), &self.after.geometry)?;
         let mmp = self.raw.s_mmp_block.get();
         let mut stays = !structures.stay_behind(self.after.geometry.clusters()) && mmp < end;
         let features = self.raw.features();
@@ -183,10 +183,10 @@ impl Shrinkage {
                     "inode {number}, a file of the volume itself, lies behind that end; the least size for that is {least}"
                 ));
             }
-            let mut seen = Seen::look(volume, number)?;
+            let mut seen = VersionedInode::read(volume, number)?;
             // The one that owns bad blocks is no file.
             if seen.node().file_type().is_some() || number.get() == 1 {
-                last = last.max(Some((seen.steady(end_of)?, number)));
+                last = last.max(Some((seen.seqlock_read(end_of)?, number)));
             }
         }
         match last {
@@ -220,7 +220,7 @@ impl Shrinkage {
         let (free, _) = volume.space.free_after_sync().unwrap_or_default();
         let used = self.before.clusters().saturating_sub(free);
         let shape = Geometry { groups, ..self.before };
-        let leaving = Structures::of(&volume.space.descriptors(), &shape)?.leaving();
+        let leaving = Structures::new(&volume.space.descriptors(), &shape)?.leaving();
         Ok(used.saturating_sub(leaving) + clusters / SPARE <= clusters)
     }
 
@@ -237,7 +237,7 @@ impl Shrinkage {
             |bit: &u32| bitmap.get(*bit as usize / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1);
         behind +=
             (after.group_clusters(last)..self.before.group_clusters(last)).filter(is_used).count() as u64;
-        let structures = Structures::of(&volume.space.descriptors(), after)?.behind(after.clusters());
+        let structures = Structures::new(&volume.space.descriptors(), after)?.behind(after.clusters());
         Ok(behind.saturating_sub(structures) << self.before.cluster_log2)
     }
 
@@ -335,7 +335,8 @@ impl Closed<'_> {
     /// The inodes of a group that files and directories have.
     fn files_of(&self, group: u32) -> Result<Vec<InodeNumber>> {
         let volume = self.volume;
-        let mut used = volume.steady(SPACE, || volume.space.inodes_in_use(&*volume.cache, Group(group)))?;
+        let mut used =
+            volume.seqlock_read(SPACE, || volume.space.inodes_in_use(&*volume.cache, Group(group)))?;
         let first = self.shrinkage.before.first_inode;
         used.retain(|number| {
             let is_low = number.get() < first && *number != InodeNumber::ROOT;
@@ -353,10 +354,10 @@ impl Closed<'_> {
         let end = Block(self.shrinkage.end());
         let mut leaving = Vec::new();
         for number in self.files_of(group)? {
-            let mut seen = Seen::look(volume, number)?;
+            let mut seen = VersionedInode::read(volume, number)?;
             let is_file =
                 seen.node().file_type().is_some() || seen.node().flags().contains(InodeFlags::EA_INODE);
-            if is_file && seen.steady(|view, node| reaches(view, node, end))? {
+            if is_file && seen.seqlock_read(|view, node| reaches(view, node, end))? {
                 leaving.push(number);
             }
         }
@@ -439,7 +440,7 @@ impl Shrinkage {
         }
         volume.syncing().mark_changed()?;
         let mut tx = volume.tx(Context::new(volume.now()));
-        let structures = Structures::of(&volume.space.descriptors(), after)?.leaving();
+        let structures = Structures::new(&volume.space.descriptors(), after)?.leaving();
         let Shortened { changed, freed } = volume.space.shorten(&mut tx, &self.after)?;
         let descriptors = volume.space.descriptors().reshaped(&self.after, &changed);
         let reshape = Reshape { before: &self.before, after: &self.after };

@@ -133,7 +133,7 @@ impl Reshape<'_> {
         descriptors: &Descriptors,
     ) -> Result<Format> {
         let mut format = self.after.clone();
-        let zone = Zone::of(&format.geometry, raw, |group| descriptors.get(group), true)?;
+        let zone = Zone::from_descriptors(&format.geometry, raw, |group| descriptors.get(group), true)?;
         format.zone = zone.with_files_of(&volume.format.zone);
         Ok(format)
     }

@@ -21,9 +21,9 @@ use crate::cache::{Blocks, Cache, Reading, Role};
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Flow, Result};
-use crate::gathered::Gathered;
 use crate::numbers::Numbers;
-use crate::order::{Notes, Order};
+use crate::order::{Order, SoftdepRecord};
+use crate::write_batch::WriteBatch;
 
 struct Staged {
     role: Role,
@@ -36,14 +36,14 @@ struct Staged {
 /// number.
 pub trait Claim {
     /// Makes it permanent.
-    fn keep(self: Box<Self>);
+    fn commit(self: Box<Self>);
 }
 
 /// What is to be done when an update is committed, and not at all if it is dropped.
 struct OnCommit<F>(F);
 
 impl<F: FnOnce()> Claim for OnCommit<F> {
-    fn keep(self: Box<Self>) {
+    fn commit(self: Box<Self>) {
         (self.0)();
     }
 }
@@ -54,7 +54,7 @@ pub struct Update<'v> {
     order: &'v Order,
     staged: BTreeMap<u64, Staged>,
     /// Bytes of new files that are written before the update ends.
-    gathered: Option<Gathered>,
+    gathered: Option<WriteBatch>,
     claims: Vec<Box<dyn Claim + Send + 'v>>,
     forgotten: Vec<BlockRun>,
     account: Option<Account>,
@@ -67,7 +67,7 @@ pub struct Update<'v> {
     postponing: bool,
     /// Blocks in use that hold nothing, for the map where nothing is free.
     lent: Option<BlockRun>,
-    notes: Notes,
+    notes: SoftdepRecord,
     /// The inode that gets another number on disk.
     exchanged: Option<(&'v Numbers, InodeNumber, InodeNumber)>,
     /// It needs that what was changed so far is committed first.
@@ -96,7 +96,7 @@ impl<'v> Update<'v> {
             groups: BTreeSet::new(),
             postponing: false,
             lent: None,
-            notes: Notes::default(),
+            notes: SoftdepRecord::default(),
             exchanged: None,
             needs_commit: Cell::new(false),
         }
@@ -230,12 +230,12 @@ impl<'v> Update<'v> {
 
     /// Blocks that are in use, hold nothing, and are led to by nothing from this update on: blocks of metadata
     /// for which no space is free come out of them.
-    pub(crate) fn lend(&mut self, run: BlockRun) {
+    pub(crate) fn lend_blocks(&mut self, run: BlockRun) {
         self.lent = Some(run);
     }
 
     /// One of the blocks that were lent, the last first.
-    pub(crate) fn take_lent(&mut self) -> Option<Block> {
+    pub(crate) fn borrow_block(&mut self) -> Option<Block> {
         let run = self.lent.as_mut()?;
         run.count = run.count.checked_sub(1)?;
         Some(Block(run.start.0 + u64::from(run.count)))
@@ -288,7 +288,7 @@ impl<'v> Update<'v> {
     }
 
     /// From now on bytes of files wait until [`Update::write_gathered`]. Nothing reads them before.
-    pub(crate) fn gather(&mut self) {
+    pub(crate) fn batch_writes(&mut self) {
         self.gathered = (!self.journals_data()).then(|| self.cache().emptied().take());
     }
 
@@ -368,7 +368,7 @@ impl<'v> Update<'v> {
     }
 
     /// Notes something of the order that changes need, where that counts.
-    pub(crate) fn note(&mut self, what: impl FnOnce(&mut Notes)) {
+    pub(crate) fn note(&mut self, what: impl FnOnce(&mut SoftdepRecord)) {
         if self.order.takes_notes() {
             what(&mut self.notes);
         }
@@ -445,7 +445,7 @@ impl<'v> Update<'v> {
             }
             order.take_in(notes, &awaited);
             for claim in claims {
-                claim.keep();
+                claim.commit();
             }
         });
     }

@@ -13,10 +13,10 @@ use ondisk::quota::{self, QUOTA_BLOCK, QuotaKind};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 
 use crate::cache::Role;
-use crate::charges::{Change, Ledgers, Whose};
+use crate::charges::{QuotaFiles, UsageDelta, Whose};
 use crate::error::{Error, Result};
 use crate::tx::{Tx, View};
-pub(crate) use limits::Wanted;
+pub(crate) use limits::LimitRequest;
 
 /// Blocks of a quota file that are read at once, at most: enough for ten million ids, and bounded memory where a map leads
 /// to the same blocks again and again.
@@ -168,9 +168,9 @@ impl View<'_> {
     ///
     /// # Errors
     /// A broken quota file; the device's failure.
-    pub(crate) fn quota_record_of(self, ledgers: &Ledgers, whose: Whose) -> Result<Option<Record>> {
-        let Some(file) = ledgers.file(whose.0) else { return Ok(None) };
-        if let Some(place) = ledgers.place(whose)
+    pub(crate) fn quota_record_of(self, quota_files: &QuotaFiles, whose: Whose) -> Result<Option<Record>> {
+        let Some(file) = quota_files.file(whose.0) else { return Ok(None) };
+        if let Some(place) = quota_files.record_location(whose)
             && let Some(record) = self.record_at(place, whose.1)?
         {
             return Ok(Some(record));
@@ -193,8 +193,8 @@ impl Tx<'_> {
     /// [`Error::QuotaExceeded`]; no space for a record; a broken quota file.
     pub(crate) fn settle_charges(&mut self) -> Result<()> {
         for (whose, change) in self.charges.take() {
-            if change != Change::default()
-                && let Some(file) = self.session.ledgers.file(whose.0)
+            if change != UsageDelta::default()
+                && let Some(file) = self.session.quota_files.file(whose.0)
             {
                 self.charge(whose, file, change)?;
             }
@@ -206,19 +206,19 @@ impl Tx<'_> {
 
     /// The record of an id as this update leaves it, and where it is.
     fn quota_record(&mut self, whose: Whose, file: InodeNumber) -> Result<Option<(Part, Record)>> {
-        let ledgers = &self.session.ledgers;
-        if let Some(place) = ledgers.place(whose)
+        let quota_files = &self.session.quota_files;
+        if let Some(place) = quota_files.record_location(whose)
             && let Some(record) = self.view().record_at(place, whose.1)?
         {
             return Ok(Some((place, record)));
         }
         let Some(place) = self.view().place_of(whose, file)? else { return Ok(None) };
         // With the writer's lock, and not before it is true: a block that is another file's by then must not be met.
-        self.on_commit(move || ledgers.remember(whose, place));
+        self.on_commit(move || quota_files.remember(whose, place));
         Ok(self.view().record_at(place, whose.1)?.map(|record| (place, record)))
     }
 
-    fn charge(&mut self, whose: Whose, file: InodeNumber, change: Change) -> Result<()> {
+    fn charge(&mut self, whose: Whose, file: InodeNumber, change: UsageDelta) -> Result<()> {
         let found = self.quota_record(whose, file)?;
         let mut record = found.map_or(Record { id: whose.1, ..Record::default() }, |(_, record)| record);
         if change.bytes > 0 || change.inodes > 0 {
@@ -230,13 +230,13 @@ impl Tx<'_> {
         self.store_record(whose, file, (found.map(|(place, _)| place), record))
     }
 
-    fn refuse_excess(&self, whose: Whose, record: &Record, change: Change) -> Result<()> {
-        if !self.context.limited || self.charges.is_paid || !self.session.ledgers.is_enforced() {
+    fn refuse_excess(&self, whose: Whose, record: &Record, change: UsageDelta) -> Result<()> {
+        if !self.context.limited || self.charges.is_paid || !self.session.quota_files.is_enforced() {
             return Ok(());
         }
         let more = |change: i64| u64::try_from(change).unwrap_or(0);
-        let reserved = self.session.ledgers.reserved(whose);
-        let wanted = Wanted { bytes: more(change.bytes), inodes: more(change.inodes), reserved };
+        let reserved = self.session.quota_files.reserved(whose);
+        let wanted = LimitRequest { bytes: more(change.bytes), inodes: more(change.inodes), reserved };
         wanted.refuse_excess(whose, record, self.context.now.seconds)
     }
 

@@ -27,7 +27,7 @@ fn counters() -> Box<[AtomicU64]> {
 }
 
 #[expect(clippy::indexing_slicing, reason = "the remainder is below the number of slots")]
-fn of(counters: &[AtomicU64], number: InodeNumber) -> &AtomicU64 {
+fn counter_of(counters: &[AtomicU64], number: InodeNumber) -> &AtomicU64 {
     &counters[number.get() as usize % SLOTS]
 }
 
@@ -38,24 +38,24 @@ impl Versions {
 
     /// The version of an inode; `None` while it is being changed.
     pub(crate) fn changed(&self, number: InodeNumber) -> Option<u64> {
-        Some(of(&self.changed, number).load(Ordering::Acquire)).filter(|version| version % 2 == 0)
+        Some(counter_of(&self.changed, number).load(Ordering::Acquire)).filter(|version| version % 2 == 0)
     }
 
     /// Whether all that was read since [`Versions::changed`] belongs together.
     pub(crate) fn is_still(&self, number: InodeNumber, version: u64) -> bool {
         fence(Ordering::SeqCst);
-        of(&self.changed, number).load(Ordering::Acquire) == version
+        counter_of(&self.changed, number).load(Ordering::Acquire) == version
     }
 
     /// How often data of a file changed its place.
     pub(crate) fn moved(&self, number: InodeNumber) -> u64 {
         fence(Ordering::SeqCst);
-        of(&self.moved, number).load(Ordering::Acquire)
+        counter_of(&self.moved, number).load(Ordering::Acquire)
     }
 
     /// Data of a file changed its place.
     pub(crate) fn note_moved(&self, number: InodeNumber) {
-        of(&self.moved, number).fetch_add(1, Ordering::AcqRel);
+        counter_of(&self.moved, number).fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
     }
 

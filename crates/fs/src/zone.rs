@@ -76,7 +76,7 @@ impl fmt::Display for Structure {
 
 /// Blocks of a file that the volume keeps for itself.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct OwnFileRun {
     start: u64,
     end: u64,
     owner: InodeNumber,
@@ -85,7 +85,7 @@ struct Kept {
 #[derive(Debug, Default)]
 struct Known {
     parts: Vec<Part>,
-    kept: Vec<Kept>,
+    kept: Vec<OwnFileRun>,
     files: Vec<InodeNumber>,
     /// The one of them that may have a name.
     journal: Option<InodeNumber>,
@@ -101,12 +101,12 @@ impl Known {
     }
 
     /// Whether blocks are still those of a file.
-    fn is_kept(&self, run: &Kept) -> bool {
+    fn is_kept(&self, run: &OwnFileRun) -> bool {
         self.keeps(run.owner) && !read(&self.moved).contains(&run.owner)
     }
 
     /// Blocks of its files that lie behind a block, in order.
-    fn kept_behind(&self, block: u64) -> impl Iterator<Item = &Kept> {
+    fn kept_behind(&self, block: u64) -> impl Iterator<Item = &OwnFileRun> {
         let behind = self.kept.get(self.kept.partition_point(|run| run.end <= block)..);
         behind.unwrap_or_default().iter()
     }
@@ -216,7 +216,7 @@ impl Zone {
     ///
     /// # Errors
     /// To be `written`: descriptors that can't be used, structures that overlap or lie outside of their group.
-    pub(crate) fn of(
+    pub(crate) fn from_descriptors(
         geometry: &Geometry,
         raw: &RawSuperblock,
         descriptor: impl Fn(Group) -> Result<RawGroupDescriptor>,
@@ -260,7 +260,7 @@ impl Zone {
         let Some(known) = &self.0 else { return Ok(self.clone()) };
         let mut kept = Vec::new();
         for (owner, runs) in files {
-            kept.extend(runs.iter().map(|run| Kept {
+            kept.extend(runs.iter().map(|run| OwnFileRun {
                 start: run.start.0,
                 end: run.start.0 + u64::from(run.count),
                 owner,

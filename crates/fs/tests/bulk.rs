@@ -201,7 +201,7 @@ fn the_sticky_bit_is_looked_at_within_the_update() {
         Whole { name, new: NewInode { kind: Kind::File, attributes, xattrs: &[] }, data: b"x" }
     };
     volume.bulk().create(directory, &[owned(b"mine", 7), owned(b"theirs", 8)]).unwrap();
-    let me = platfs::rights::Credentials::of(7, 7);
+    let me = platfs::rights::Credentials::new(7, 7);
     let bulk = volume.bulk().of(&me);
     let both = [b"mine".to_vec(), b"theirs".to_vec()];
     let kept = |done: Result<(), Error>| assert!(matches!(done, Err(Error::NotPermitted(_))), "{done:?}");

@@ -13,7 +13,7 @@ use platfs::mkfs::{FsType, Options, Plan, parse_features};
 use platfs::placement::BlockPolicyKind;
 use platfs::{
     Allocate, Attributes, DataMode, Error, InodeFlags, InodeNumber, Kind, MapForm, NewInode, OpenOptions,
-    Relocation, State, Towards, Volume, WriteOptions, WriteOrder,
+    Relocation, RelocationGoal, State, Volume, WriteOptions, WriteOrder,
 };
 use testkit::random::Random;
 use testkit::scratch::Scratch;
@@ -195,13 +195,15 @@ fn places_are_as_asked() {
     };
     let (here, there) = (place(first).min(place(second)), place(first).max(place(second)));
     let (low, high) = if place(first) == here { (first, second) } else { (second, first) };
-    let outside =
-        Relocation { towards: Towards::Outside { start: here, end: here + 300 }, ..Relocation::default() };
+    let outside = Relocation {
+        goal: RelocationGoal::Outside { start: here, end: here + 300 },
+        ..Relocation::default()
+    };
     let done = volume.inode(low).relocate(&outside, &|_| {}).unwrap();
     assert_eq!((done.pieces, done.blocks), (1, 300));
     assert!(place(low) >= here + 300 || place(low) + 300 <= here);
     volume.sync().unwrap();
-    let front = Relocation { towards: Towards::Front, ..Relocation::default() };
+    let front = Relocation { goal: RelocationGoal::Front, ..Relocation::default() };
     let done = volume.inode(high).relocate(&front, &|_| {}).unwrap();
     assert!(done.blocks == 300 && place(high) < there, "{done:?}");
     assert_holds(&volume, high, &[7; 300 << 10]);
@@ -277,9 +279,13 @@ fn files_move_beside_their_writers() {
             let mut random = Random(5);
             while !ended.load(Ordering::Relaxed) {
                 let number = volume.lookup(ROOT, format!("file{}", random.below(4)).as_bytes()).unwrap();
-                let towards = [Towards::Wholeness, Towards::Front, Towards::Outside { start: 0, end: 9000 }];
-                let towards = *random.pick(&towards).unwrap();
-                let wish = Relocation { most_pieces: 1 + random.below(8), towards, directory: Some(ROOT) };
+                let goal = [
+                    RelocationGoal::Wholeness,
+                    RelocationGoal::Front,
+                    RelocationGoal::Outside { start: 0, end: 9000 },
+                ];
+                let goal = *random.pick(&goal).unwrap();
+                let wish = Relocation { most_pieces: 1 + random.below(8), goal, directory: Some(ROOT) };
                 match volume.inode(number).relocate(&wish, &|_| {}) {
                     Ok(done) => drop(moved.fetch_add(u64::from(done.blocks > 0), Ordering::Relaxed)),
                     Err(error) => panic!("{error}"),

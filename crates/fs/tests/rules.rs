@@ -18,7 +18,8 @@ use platfs::mkfs::{FsType, Options, Plan, parse_features};
 use platfs::ondisk::inode::{FileType, InodeFlags, Timestamp};
 use platfs::ondisk::units::InodeNumber;
 use platfs::{
-    AccessTimes, Allocate, Attributes, Error, Kind, NewInode, OpenOptions, Replace, Seek, Volume, Wanted,
+    AccessTimes, Allocate, Attributes, CreateRequest, Error, Kind, NewInode, OpenOptions, Replace, Seek,
+    Volume,
 };
 use testkit::scratch::Scratch;
 use testkit::{fsck, tool};
@@ -114,12 +115,13 @@ fn lists_and_modes_follow_each_other_and_are_inherited() {
     let list = volume.inode(dir).xattr(b"system.posix_acl_access").unwrap().unwrap();
     assert_eq!((list[30], list[22]), (1, 5), "the mask follows the mode, the group does not");
     volume.inode(dir).set_xattr(b"system.posix_acl_default", &named_list()).unwrap();
-    let wanted = Wanted { file_type: FileType::Regular, permissions: 0o664, umask: 0o077, uid: 1, gid: 2 };
+    let wanted =
+        CreateRequest { file_type: FileType::Regular, permissions: 0o664, umask: 0o077, uid: 1, gid: 2 };
     let inherited = volume.inherit(dir, &wanted).unwrap();
     assert_eq!(inherited.attributes.permissions, 0o660, "the list takes the place of the umask");
     assert_eq!(inherited.attributes.gid, 0, "the group of a directory with the set-group-id bit");
     assert_eq!(inherited.xattrs.len(), 1);
-    let below = Wanted { file_type: FileType::Directory, ..wanted };
+    let below = CreateRequest { file_type: FileType::Directory, ..wanted };
     let inherited = volume.inherit(dir, &below).unwrap();
     assert_eq!((inherited.attributes.permissions, inherited.xattrs.len()), (0o2660, 2));
     assert_eq!(volume.inherit(ROOT, &wanted).unwrap().attributes.permissions, 0o600);

@@ -104,7 +104,7 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/fs",
         rungs: "
-            front
+            api
             growth shrink
             sizes
             check mkfs opening
@@ -121,10 +121,10 @@ pub(super) const LADDERS: &[Ladder] = &[
             order session
             crypt
             cache dirty format handles options
-            gathered keys numbers
+            keys numbers write_batch
             charges
             bits ciphers context hashing ranges role versions zone
-            error grown locks
+            error locks versioned
         ",
         knots: &[],
         long_lists: 3,

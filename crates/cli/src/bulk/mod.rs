@@ -29,7 +29,7 @@ use ondisk::acl::Acl;
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::rights::{self, Credentials, EXECUTE, Powers, READ, WRITE};
-use platfs::{Error, Inherited, Metadata, Pin, Removed, Times, Volume, Wanted};
+use platfs::{CreateRequest, Error, Inherited, Metadata, Pin, Removed, Times, Volume};
 
 pub use self::acts::{Act, Acts};
 pub use self::name::Name;
@@ -63,7 +63,7 @@ impl Actor {
     /// An actor that may do everything.
     #[must_use]
     pub fn root() -> Self {
-        let credentials = Credentials { powers: Powers::ALL, ..Credentials::of(0, 0) };
+        let credentials = Credentials { powers: Powers::ALL, ..Credentials::new(0, 0) };
         Actor { credentials, umask: 0o022 }
     }
 
@@ -420,7 +420,8 @@ impl<'j> Job<'j> {
             (_, Some(_)) => (asked.permissions & if lends { 0o7777 } else { 0o777 }, 0),
             (_, None) => (asked.permissions & 0o777, actor.umask),
         };
-        let wanted = Wanted { file_type, permissions, umask, uid: self.who().uid, gid: self.who().gid };
+        let wanted =
+            CreateRequest { file_type, permissions, umask, uid: self.who().uid, gid: self.who().gid };
         let mut given = self.volume.inherit(directory, &wanted)?;
         if (!self.terms.lists || asked.lists) && !given.xattrs.is_empty() {
             given.xattrs.clear();

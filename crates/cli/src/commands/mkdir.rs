@@ -8,7 +8,7 @@ use std::{fs, io};
 
 use clap::Args;
 use ondisk::inode::FileType;
-use platfs::{Error, Kind, NewInode, Wanted};
+use platfs::{CreateRequest, Error, Kind, NewInode};
 
 use super::cage;
 use super::live;
@@ -103,7 +103,7 @@ impl Mkdir {
         }
         let Place { directory, name } = writing::place(image, path)?;
         let (uid, gid) = self.owner.as_ref().map(|owner| owner.of(image)).transpose()?.unwrap_or_default();
-        let wanted = Wanted {
+        let wanted = CreateRequest {
             file_type: FileType::Directory,
             permissions: self.mode,
             umask: 0,

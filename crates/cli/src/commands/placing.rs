@@ -88,7 +88,7 @@ impl Placement {
         writing::change(target, console, |image, _| {
             kept = of_image(image)?;
             if let Some(placing) = self.changed(&kept).map_err(Failure::Usage)? {
-                placing::keep(&image.volume, &placing).map_err(|error| image.whole(&error))?;
+                placing::store(&image.volume, &placing).map_err(|error| image.whole(&error))?;
                 kept = Ok(placing);
             }
             Ok(())
@@ -205,7 +205,7 @@ fn rows(known: &[Parameter], said: Option<&Placing>) -> Value {
 }
 
 fn of_image(image: &OpenImage) -> Result<Kept, Failure> {
-    placing::kept(&image.volume).map_err(|error| image.whole(&error))
+    placing::stored(&image.volume).map_err(|error| image.whole(&error))
 }
 
 /// The same of a mount, whose root is asked for it.

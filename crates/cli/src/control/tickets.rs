@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(tickets.redeem(&first.token), None);
         assert_eq!(tickets.redeem(&[0; 16]), None);
         let old = issue().unwrap();
-        let other = Actor { credentials: platfs::rights::Credentials::of(7, 7), umask: 0 };
+        let other = Actor { credentials: platfs::rights::Credentials::new(7, 7), umask: 0 };
         let others = tickets.issue(asked(other)).unwrap();
         let all: Vec<_> = (0..OF_ONE_USER).map(|_| issue().unwrap()).collect();
         assert_eq!(tickets.redeem(&old.token), None, "it is void");

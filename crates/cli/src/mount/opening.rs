@@ -154,7 +154,7 @@ fn remedied(failure: Failure, name: &OsStr) -> Failure {
 /// What is asked for of placement and can't be had.
 fn of_placement(volume: &Volume, options: &MountOptions) -> Vec<String> {
     let mut warnings = Vec::new();
-    let kept = match platfs::placing::kept(volume) {
+    let kept = match platfs::placing::stored(volume) {
         Ok(Ok(kept)) => kept,
         Ok(Err(error)) => {
             warnings.push(format!("what the volume says of its placement counts for nothing: {error}"));

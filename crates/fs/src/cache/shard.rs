@@ -9,7 +9,7 @@ use crate::hashing::NumberMap;
 use crate::role::Role;
 
 /// New bytes of a block, and what they were made of: nothing, if the block is new or order does not count.
-pub(super) struct Change {
+pub(super) struct ChangedBlock {
     pub(super) bytes: Arc<[u8]>,
     pub(super) before: Option<Arc<[u8]>>,
 }
@@ -84,10 +84,10 @@ impl Shard {
         &mut self,
         block: u64,
         role: Role,
-        change: Change,
+        change: ChangedBlock,
         capacity: usize,
     ) -> (usize, Option<Arc<[u8]>>) {
-        let Change { bytes, mut before } = change;
+        let ChangedBlock { bytes, mut before } = change;
         if let Some(entry) = self.entries.get_mut(&block).filter(|entry| entry.state == State::Changed) {
             // The device knows nothing of what was made in between.
             before = entry.before.take();

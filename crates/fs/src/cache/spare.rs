@@ -15,7 +15,7 @@ pub(super) struct Spare(Mutex<Vec<Arc<[u8]>>>);
 
 impl Spare {
     /// Keeps a block's memory, unless somebody still looks at it.
-    pub(super) fn give(&self, mut bytes: Arc<[u8]>) {
+    pub(super) fn put_back(&self, mut bytes: Arc<[u8]>) {
         if Arc::get_mut(&mut bytes).is_none() {
             return;
         }
@@ -46,13 +46,13 @@ mod tests {
     fn memory_of_a_block_is_used_again_when_nobody_looks_at_it() {
         let spare = Spare::default();
         let (old, other): (Arc<[u8]>, Arc<[u8]>) = (Arc::from([1; 64]), Arc::from([2; 64]));
-        spare.give(Arc::clone(&old));
+        spare.put_back(Arc::clone(&old));
         assert!(lock(&spare.0).is_empty());
         let place = old.as_ptr();
-        spare.give(old);
+        spare.put_back(old);
         let copy = spare.copy(&other);
         assert_eq!((copy.as_ptr(), &copy[..]), (place, &other[..]));
-        spare.give(copy);
+        spare.put_back(copy);
         assert_eq!(&spare.copy(&Arc::from([3; 32]))[..], [3; 32]);
     }
 }

@@ -28,7 +28,7 @@ fn the_bound_drops_cold_blocks_and_keeps_those_in_use_and_those_changed() {
         assert!(held(&cache) as u64 <= bound + 1);
     }
     assert!(held(&cache) as u64 > bound / 2, "not everything goes at once");
-    assert!(matches!(cache.find(Block(50), Role::Plain), Found::Held(_)));
+    assert!(matches!(cache.find(Block(50), Role::Plain), CacheLookup::Held(_)));
     assert_eq!(cache.read(Block(7), Role::Plain).unwrap()[0], 7);
     let mut on_disk = [1; 4096];
     device.read_at(7 * 4096, &mut on_disk).unwrap();
@@ -107,7 +107,7 @@ fn what_was_read_before_a_change_is_not_kept_after_it() {
         for block in 2..4 + 3 * other.capacity as u64 {
             other.read(Block(block * SHARDS as u64), Role::Plain).unwrap();
         }
-        assert!(matches!(other.find(Block(16), Role::Plain), Found::Missing(_)), "it was dropped");
+        assert!(matches!(other.find(Block(16), Role::Plain), CacheLookup::Missing(_)), "it was dropped");
     }));
     assert_eq!(cache.read(Block(16), Role::Plain).unwrap()[0], 5);
     assert_eq!(cache.read(Block(16), Role::Plain).unwrap()[0], 5);

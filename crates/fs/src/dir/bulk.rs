@@ -15,7 +15,7 @@ use ondisk::units::{Block, BlockSize, FileBlock, InodeNumber, low_u32};
 
 use super::{DirMut, SMALL_DIR_MAX, htree};
 use crate::error::{Error, Result};
-use crate::file::{Ahead, Unplaced};
+use crate::file::{Allocation, Unplaced};
 use crate::space::DataRequest;
 use crate::tx::Tx;
 
@@ -94,13 +94,13 @@ impl DirMut<'_, '_> {
     pub(crate) fn write_whole(&mut self, parent: InodeNumber, names: &[DirName<'_>]) -> Result<()> {
         self.tx.session.known_names.forget(self.dir.number());
         let layout = self.layout;
-        let on_disk = |number| self.tx.format.on_disk(number);
-        let parent = on_disk(parent);
-        let dots = dirent::dots(layout, on_disk(self.dir.number()), parent);
+        let physical = |number| self.tx.format.physical_number(number);
+        let parent = physical(parent);
+        let dots = dirent::dots(layout, physical(self.dir.number()), parent);
         let mut records = dots.to_vec();
         for name in names {
             let checked = Name::new(name.name).map_err(|bad| Error::Invalid(bad.to_string()))?;
-            records.push(Record::new(checked, on_disk(name.inode), name.file_type, layout));
+            records.push(Record::new(checked, physical(name.inode), name.file_type, layout));
         }
         let size: usize = records.iter().map(Record::needs).sum();
         if size <= layout.leaf_space() && self.dir.size() > 0 {
@@ -194,7 +194,7 @@ fn write_index(
     }
     let role = writer.reader().index_role(Kind::Root);
     let first = level.first().map_or(FileBlock(1), |entry| entry.block);
-    let own = writer.tx.format.on_disk(writer.dir.number());
+    let own = writer.tx.format.physical_number(writer.dir.number());
     let root = at_file_block(blocks, 0)?;
     writer.hide_until_link(root)?;
     let bytes = writer.tx.create(root, role);
@@ -238,7 +238,7 @@ fn allocate(writer: &mut DirMut<'_, '_>, count: u64) -> Result<Vec<Block>> {
     }
     let count = low_u32(count);
     let mut blocks = Vec::with_capacity(count as usize);
-    let mut ahead = Ahead::default();
+    let mut ahead = Allocation::default();
     loop {
         let at = low_u32(blocks.len() as u64);
         if at >= count {

@@ -7,11 +7,11 @@ use ondisk::units::{Block, FileBlock, InodeNumber};
 use super::{Dir, DirMut, htree, inside, linear};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
-use crate::order::Kept;
+use crate::order::RetainedName;
 
 /// Where an entry stands, and where it leads.
 #[derive(Clone, Copy)]
-pub(super) struct Spot {
+pub(super) struct EntryLocation {
     pub(super) at: FileBlock,
     pub(super) block: Block,
     pub(super) role: Role,
@@ -22,7 +22,7 @@ pub(super) struct Spot {
 }
 
 /// The entry with a name, in a directory of blocks.
-pub(super) fn locate(reader: &Dir<'_>, name: &[u8]) -> Result<Option<Spot>> {
+pub(super) fn locate(reader: &Dir<'_>, name: &[u8]) -> Result<Option<EntryLocation>> {
     if reader.is_indexed() && !matches!(name, b"." | b"..") {
         match htree::locate(reader, name) {
             // Every block can be searched without the index.
@@ -38,13 +38,13 @@ pub(super) fn remove(writer: &mut DirMut<'_, '_>, name: &[u8]) -> Result<Option<
     if writer.dir.flags().contains(InodeFlags::INLINE_DATA) {
         return inside::change(writer, name, dirent::remove);
     }
-    let Some(spot) = locate(&writer.reader(), name)? else { return Ok(None) };
-    let bytes = writer.tx.edit(spot.block, spot.role)?;
-    let removed = dirent::remove(bytes, spot.layout, spot.offset);
-    done(writer, spot.at, removed)?;
-    keep_if_it_matters(writer, &spot, name)?;
-    give_back(writer, spot.at, name)?;
-    Ok(Some(spot.inode))
+    let Some(location) = locate(&writer.reader(), name)? else { return Ok(None) };
+    let bytes = writer.tx.edit(location.block, location.role)?;
+    let removed = dirent::remove(bytes, location.layout, location.offset);
+    done(writer, location.at, removed)?;
+    keep_if_it_matters(writer, &location, name)?;
+    give_back(writer, location.at, name)?;
+    Ok(Some(location.inode))
 }
 
 /// Lets a name lead to another inode; returns where it led, `None` if there is no such name.
@@ -58,47 +58,47 @@ pub(super) fn retarget(
         if name == b".." {
             return inside::set_parent(writer, to).map(Some);
         }
-        let to = writer.tx.format.on_disk(to);
+        let to = writer.tx.format.physical_number(to);
         return inside::change(writer, name, |part, layout, offset| {
             dirent::retarget(part, layout, offset, to, file_type)
         });
     }
-    let Some(spot) = locate(&writer.reader(), name)? else { return Ok(None) };
-    writer.tx.refuse_kept(spot.block)?;
-    let matters = writer.tx.order().awaits_names(spot.inode);
-    if matters && name != b".." && writer.growth.was_in_use(writer.tx, spot.inode)? {
+    let Some(location) = locate(&writer.reader(), name)? else { return Ok(None) };
+    writer.tx.refuse_kept(location.block)?;
+    let matters = writer.tx.order().awaits_names(location.inode);
+    if matters && name != b".." && writer.growth.was_in_use(writer.tx, location.inode)? {
         // The one that loses this name, or what was moved out of it, may have no other on the device; and it can't
         // be kept beside the new.
         return writer.tx.wait_for_commit();
     }
-    writer.tx.note(|notes| notes.add(spot.block.0));
-    let to = writer.tx.format.on_disk(to);
-    let bytes = writer.tx.edit(spot.block, spot.role)?;
-    let changed = dirent::retarget(bytes, spot.layout, spot.offset, to, file_type);
-    done(writer, spot.at, changed)?;
-    Ok(Some(spot.inode))
+    writer.tx.note(|notes| notes.add(location.block.0));
+    let to = writer.tx.format.physical_number(to);
+    let bytes = writer.tx.edit(location.block, location.role)?;
+    let changed = dirent::retarget(bytes, location.layout, location.offset, to, file_type);
+    done(writer, location.at, changed)?;
+    Ok(Some(location.inode))
 }
 
 /// Notes a name that has to stay on the device for a while, because those that its inode has got are not there
 /// yet. Others in the same block appear as it vanishes.
-fn keep_if_it_matters(writer: &mut DirMut<'_, '_>, spot: &Spot, name: &[u8]) -> Result<()> {
+fn keep_if_it_matters(writer: &mut DirMut<'_, '_>, location: &EntryLocation, name: &[u8]) -> Result<()> {
     let directory = writer.dir.number();
-    let Spot { inode, file_type, .. } = *spot;
+    let EntryLocation { inode, file_type, .. } = *location;
     if !writer.tx.awaits_names(inode) {
         return Ok(());
     }
-    let bytes = writer.tx.read(spot.block, spot.role)?;
-    let on_disk = Some(writer.tx.format.on_disk(inode));
+    let bytes = writer.tx.read(location.block, location.role)?;
+    let on_disk = Some(writer.tx.format.physical_number(inode));
     let is_there =
-        dirent::entries(&bytes, spot.layout).any(|entry| entry.is_ok_and(|entry| entry.inode == on_disk));
+        dirent::entries(&bytes, location.layout).any(|entry| entry.is_ok_and(|entry| entry.inode == on_disk));
     if is_there
         || !writer.growth.was_in_use(writer.tx, inode)?
         || !writer.growth.was_in_use(writer.tx, directory)?
     {
         return Ok(());
     }
-    let kept = Kept { name: name.to_vec(), inode, file_type };
-    writer.tx.note(|notes| notes.keep(spot.block.0, directory, kept));
+    let kept = RetainedName { name: name.to_vec(), inode, file_type };
+    writer.tx.note(|notes| notes.keep(location.block.0, directory, kept));
     Ok(())
 }
 

@@ -18,8 +18,8 @@ use ondisk::htree::{self as index, Index, IndexEntry, Kind, Root};
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 
-use super::change::Spot;
-use super::picks::Reach;
+use super::change::EntryLocation;
+use super::picks::HashRange;
 use super::{Dir, DirMut, linear, position_u16};
 use crate::error::{Error, Result};
 use crate::format::Format;
@@ -155,22 +155,22 @@ fn advance(reader: &Dir<'_>, path: &mut Path) -> Result<bool> {
 }
 
 /// Leaves that share hashes: one, but for where names of one hash go on in the next.
-pub(super) struct Stretch {
+pub(super) struct LeafRun {
     pub(super) leaves: Vec<FileBlock>,
-    pub(super) reach: Reach,
+    pub(super) reach: HashRange,
 }
 
 /// The leaves with a hash, and those that go on with one of theirs.
-pub(super) fn stretch(reader: &Dir<'_>, hash: u32) -> Result<Stretch> {
+pub(super) fn stretch(reader: &Dir<'_>, hash: u32) -> Result<LeafRun> {
     let mut path = descend(reader, |_| hash)?;
     let mut leaves = vec![path.leaf];
     let most = reader.count()?;
     for _ in 0..most {
         let Some((level, next)) = next_entry(reader, &path)? else {
-            return Ok(Stretch { leaves, reach: Reach { low: path.low, end: None } });
+            return Ok(LeafRun { leaves, reach: HashRange { low: path.low, end: None } });
         };
         if next.hash & 1 == 0 {
-            return Ok(Stretch { leaves, reach: Reach { low: path.low, end: Some(next.hash) } });
+            return Ok(LeafRun { leaves, reach: HashRange { low: path.low, end: Some(next.hash) } });
         }
         step(reader, &mut path, level)?;
         leaves.push(path.leaf);
@@ -179,7 +179,7 @@ pub(super) fn stretch(reader: &Dir<'_>, hash: u32) -> Result<Stretch> {
 }
 
 /// Searches the leaves that may hold a name's hash.
-pub(super) fn locate(reader: &Dir<'_>, name: &[u8]) -> Result<Option<Spot>> {
+pub(super) fn locate(reader: &Dir<'_>, name: &[u8]) -> Result<Option<EntryLocation>> {
     let mut path = find_path(reader, name)?;
     for _ in 0..reader.count()? {
         let (block, bytes) = reader.leaf(path.leaf)?;
@@ -187,8 +187,16 @@ pub(super) fn locate(reader: &Dir<'_>, name: &[u8]) -> Result<Option<Spot>> {
         if let Some(entry) = found.map_err(|broken| reader.broken(path.leaf, broken))? {
             let (at, layout, role) = (path.leaf, reader.layout, reader.leaf_role());
             let (offset, file_type) = (entry.offset, entry.file_type(layout));
-            let inode = entry.inode.map(|inode| reader.format.known_as(inode));
-            return Ok(inode.map(|inode| Spot { at, block, role, layout, offset, inode, file_type }));
+            let inode = entry.inode.map(|inode| reader.format.logical_number(inode));
+            return Ok(inode.map(|inode| EntryLocation {
+                at,
+                block,
+                role,
+                layout,
+                offset,
+                inode,
+                file_type,
+            }));
         }
         if !advance(reader, &mut path)? {
             return Ok(None);
@@ -199,7 +207,7 @@ pub(super) fn locate(reader: &Dir<'_>, name: &[u8]) -> Result<Option<Spot>> {
 
 /// As [`locate`], but returns only where the name leads.
 pub(super) fn lookup(reader: &Dir<'_>, name: &[u8]) -> Result<Option<(InodeNumber, Option<FileType>)>> {
-    Ok(locate(reader, name)?.map(|spot| (spot.inode, spot.file_type)))
+    Ok(locate(reader, name)?.map(|location| (location.inode, location.file_type)))
 }
 
 /// Adds an entry to the leaf of its hash, making room where there is none.
@@ -234,9 +242,9 @@ pub(super) fn insert(writer: &mut DirMut<'_, '_>, record: &Record<'_>) -> Result
 /// Sees to it that the blocks of a path may be rewritten; the leaf's block as it is then.
 fn own_path(writer: &mut DirMut<'_, '_>, path: &mut Path) -> Result<Block> {
     for frame in &path.frames {
-        writer.own(frame.at)?;
+        writer.make_own(frame.at)?;
     }
-    writer.own(path.leaf)?;
+    writer.make_own(path.leaf)?;
     for frame in &mut path.frames {
         frame.block = writer.reader().block_at(frame.at)?;
     }
@@ -340,7 +348,7 @@ pub(super) fn convert(writer: &mut DirMut<'_, '_>, record: &Record<'_>) -> Resul
     else {
         return Err(writer.reader().broken(first, "does not begin with `.` and `..`"));
     };
-    writer.own(first)?;
+    writer.make_own(first)?;
     let block = writer.reader().block_at(first)?;
     let (low, low_block) = writer.append()?;
     let (high, high_block) = writer.append()?;

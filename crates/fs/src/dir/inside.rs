@@ -31,7 +31,7 @@ pub(super) fn begin(writer: &mut DirMut<'_, '_>, parent: InodeNumber) -> Result<
     }
     let mut contents = [0; I_BLOCK_LEN];
     let (head, entries) = contents.split_at_mut(PARENT_LEN);
-    head.copy_from_slice(&writer.tx.format.on_disk(parent).get().to_le_bytes());
+    head.copy_from_slice(&writer.tx.format.physical_number(parent).get().to_le_bytes());
     dirent::init_leaf(entries, bare(writer));
     writer.tx.store_inline(writer.dir, &contents)
 }
@@ -65,9 +65,9 @@ pub(super) fn set_parent(writer: &mut DirMut<'_, '_>, to: InodeNumber) -> Result
     let broken = || Error::corrupt(Place::Directory(dir.number()), "inline, without a parent");
     let before = dirent::inline_parent(&dir.raw().i_block).ok_or_else(broken)?;
     if let Some(parent) = dir.raw_mut().i_block.first_chunk_mut() {
-        *parent = format.on_disk(to).get().to_le_bytes();
+        *parent = format.physical_number(to).get().to_le_bytes();
     }
-    Ok(format.known_as(before))
+    Ok(format.logical_number(before))
 }
 
 /// Changes the entry with a name in either part.
@@ -89,7 +89,7 @@ pub(super) fn change(
         let changed = change(part, layout, offset);
         done(writer, FileBlock(0), changed)?;
         inline::set_parts(writer.dir, &head, &tail)?;
-        return Ok(Some(writer.tx.format.known_as(inode)));
+        return Ok(Some(writer.tx.format.logical_number(inode)));
     }
     Ok(None)
 }
@@ -115,12 +115,12 @@ pub(super) fn grow_out(writer: &mut DirMut<'_, '_>) -> Result<()> {
     let all = linear::inline_entries(writer.tx.format, writer.dir, parts)?;
     let Some(parent) = parent else { return Ok(()) };
     writer.tx.take_inline(writer.dir)?;
-    writer.init(writer.tx.format.known_as(parent))?;
+    writer.init(writer.tx.format.logical_number(parent))?;
     for entry in all.iter().filter(|entry| !matches!(&entry.name[..], b"." | b"..")) {
         let name = dirent::Name::new(&entry.name);
         let name = name.map_err(|bad| writer.reader().broken(FileBlock(0), bad))?;
         let file_type = entry.file_type.unwrap_or(FileType::Regular);
-        let inode = writer.tx.format.on_disk(entry.inode);
+        let inode = writer.tx.format.physical_number(entry.inode);
         let record = dirent::Record::new(name, inode, file_type, writer.layout);
         if !linear::insert_into(writer, FileBlock(0), &record)? {
             return Err(Error::DirectoryFull("its entries do not fit a block".into()));

@@ -9,7 +9,7 @@ use ondisk::htree::{self as index, Kind};
 use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 
-use super::change::Spot;
+use super::change::EntryLocation;
 use super::inside::PARENT_LEN;
 use super::{BlockMap, Dir, DirEntry, DirMut, htree, listed};
 use crate::cache::{Blocks, Role};
@@ -45,7 +45,7 @@ pub(super) fn lookup(reader: &Dir<'_>, name: &[u8]) -> Result<Option<(InodeNumbe
         let Some((bytes, layout)) = list_block(reader, at)? else { continue };
         let found = dirent::find(&bytes, layout, name).map_err(|broken| reader.broken(at, broken))?;
         if let Some(entry) = found {
-            let inode = entry.inode.map(|inode| reader.format.known_as(inode));
+            let inode = entry.inode.map(|inode| reader.format.logical_number(inode));
             return Ok(inode.map(|inode| (inode, entry.file_type(reader.layout))));
         }
     }
@@ -53,7 +53,7 @@ pub(super) fn lookup(reader: &Dir<'_>, name: &[u8]) -> Result<Option<(InodeNumbe
 }
 
 /// As [`lookup`], but returns where the entry stands.
-pub(super) fn locate(reader: &Dir<'_>, name: &[u8]) -> Result<Option<Spot>> {
+pub(super) fn locate(reader: &Dir<'_>, name: &[u8]) -> Result<Option<EntryLocation>> {
     for at in (0..reader.count()?).map(FileBlock) {
         let Some((bytes, layout)) = list_block(reader, at)? else { continue };
         let found = dirent::find(&bytes, layout, name).map_err(|broken| reader.broken(at, broken))?;
@@ -61,8 +61,8 @@ pub(super) fn locate(reader: &Dir<'_>, name: &[u8]) -> Result<Option<Spot>> {
         let is_root = at.0 == 0 && reader.dir.flags().contains(InodeFlags::INDEX);
         let role = if is_root { reader.index_role(Kind::Root) } else { reader.leaf_role() };
         let (offset, file_type) = (entry.offset, entry.file_type(reader.layout));
-        let (block, inode) = (reader.block_at(at)?, reader.format.known_as(inode));
-        return Ok(Some(Spot { at, block, role, layout, offset, inode, file_type }));
+        let (block, inode) = (reader.block_at(at)?, reader.format.logical_number(inode));
+        return Ok(Some(EntryLocation { at, block, role, layout, offset, inode, file_type }));
     }
     Ok(None)
 }
@@ -96,7 +96,7 @@ pub(super) fn inline_entries(
         inode,
         file_type: layout.file_types.then_some(FileType::Directory),
     };
-    let mut all = vec![dots(b".", dir.number()), dots(b"..", format.known_as(parent))];
+    let mut all = vec![dots(b".", dir.number()), dots(b"..", format.logical_number(parent))];
     for (part, region) in [("inode", head.get(PARENT_LEN..).unwrap_or_default()), ("attribute", tail)] {
         for entry in dirent::entries_without_tail(region, layout) {
             let entry = entry.map_err(|problem| broken(format!("inline, in the {part}: {problem}")))?;

@@ -37,7 +37,7 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::inline;
 use crate::map::{Map, State};
-use crate::order::Tally;
+use crate::order::LinkDelta;
 use crate::ranges::FileBlocks;
 use crate::session::{KnownNames, Names, WORTH};
 use crate::tx::{Tx, View};
@@ -277,8 +277,8 @@ impl<'a> Dir<'a> {
             return Ok(None);
         }
         let name = self.stored_name(name)?.ok_or(Error::NotFound)?;
-        let spot = change::locate(self, &name)?;
-        spot.map(|spot| Some(spot.block)).ok_or(Error::NotFound)
+        let location = change::locate(self, &name)?;
+        location.map(|location| Some(location.block)).ok_or(Error::NotFound)
     }
 
     /// What the first block is.
@@ -321,7 +321,7 @@ impl<'a> Dir<'a> {
             None => {
                 let mut names = Names::new(self.dir.number());
                 linear::visit(self, |entry| names.add(entry))?;
-                known.keep(names);
+                known.replace(names);
                 Ok(self.search(name)?.is_some())
             }
         }
@@ -358,10 +358,10 @@ impl<'a, 'v> DirMut<'a, 'v> {
     pub(crate) fn add(&mut self, name: &[u8], child: InodeNumber, file_type: FileType) -> Result<()> {
         self.tx.session.known_names.add(self.dir.number(), name);
         self.tx.session.followed.note(child, self.dir.number());
-        let tally = Tally::Name { directory: self.dir.number(), inode: child, appears: true };
+        let delta = LinkDelta::Name { directory: self.dir.number(), inode: child, appears: true };
         self.tx.note(|notes| {
             notes.name(child);
-            notes.tally(tally);
+            notes.add_delta(delta);
         });
         self.insert(name, child, file_type)
     }
@@ -374,7 +374,7 @@ impl<'a, 'v> DirMut<'a, 'v> {
         let name = self.reader().stored_name(name)?.ok_or(Error::NotFound)?;
         let inode = change::remove(self, &name)?.ok_or(Error::NotFound)?;
         let directory = self.dir.number();
-        self.tx.note(|notes| notes.tally(Tally::Name { directory, inode, appears: false }));
+        self.tx.note(|notes| notes.add_delta(LinkDelta::Name { directory, inode, appears: false }));
         Ok(inode)
     }
 
@@ -395,8 +395,8 @@ impl<'a, 'v> DirMut<'a, 'v> {
         if name != b".." {
             let directory = self.dir.number();
             self.tx.note(|notes| {
-                notes.tally(Tally::Name { directory, inode: from, appears: false });
-                notes.tally(Tally::Name { directory, inode: to, appears: true });
+                notes.add_delta(LinkDelta::Name { directory, inode: from, appears: false });
+                notes.add_delta(LinkDelta::Name { directory, inode: to, appears: true });
             });
         }
         Ok(from)
@@ -424,8 +424,8 @@ impl<'a, 'v> DirMut<'a, 'v> {
     /// [`Error::NoSpace`]; a broken directory.
     pub(crate) fn own_block_of(&mut self, name: &[u8]) -> Result<()> {
         let name = self.reader().stored_name(name)?.ok_or(Error::NotFound)?;
-        let spot = change::locate(&self.reader(), &name)?;
-        spot.map_or(Ok(()), |spot| self.own(spot.at))
+        let location = change::locate(&self.reader(), &name)?;
+        location.map_or(Ok(()), |location| self.make_own(location.at))
     }
 
     /// Begins a new directory, whose map is empty: in its inode, or with a first block.
@@ -455,7 +455,8 @@ impl<'a, 'v> DirMut<'a, 'v> {
         let (_, block) = self.append()?;
         self.hide_until_link(block)?;
         let role = self.reader().leaf_role();
-        let (own, parent) = (self.tx.format.on_disk(self.dir.number()), self.tx.format.on_disk(parent));
+        let (own, parent) =
+            (self.tx.format.physical_number(self.dir.number()), self.tx.format.physical_number(parent));
         ondisk::dirent::init_directory(self.tx.create(block, role), self.layout, own, parent);
         Ok(())
     }
@@ -466,7 +467,7 @@ impl<'a, 'v> DirMut<'a, 'v> {
             bad => Error::Invalid(bad.to_string()),
         })?;
         self.refuse_meanings()?;
-        let record = Record::new(name, self.tx.format.on_disk(child), file_type, self.layout);
+        let record = Record::new(name, self.tx.format.physical_number(child), file_type, self.layout);
         if self.dir.flags().contains(InodeFlags::INLINE_DATA) {
             if inside::add(self, &record)? {
                 return Ok(());
@@ -527,7 +528,7 @@ impl<'a, 'v> DirMut<'a, 'v> {
     /// Sees to it that a block may be rewritten: one that the device leads to moves, with the rest of its
     /// cluster, to a new place, so that names go from block to block all at once, with the directory's record.
     /// Blocks found before may have moved.
-    fn own(&mut self, at: FileBlock) -> Result<()> {
+    fn make_own(&mut self, at: FileBlock) -> Result<()> {
         if self.tx.is_own(self.reader().block_at(at)?) {
             return Ok(());
         }
@@ -604,7 +605,7 @@ impl<'a, 'v> DirMut<'a, 'v> {
 
 /// The name as the verbs hand it out.
 fn listed(format: &Format, layout: Layout, entry: &ondisk::dirent::Entry<'_>) -> Option<DirEntry> {
-    let inode = format.known_as(entry.inode?);
+    let inode = format.logical_number(entry.inode?);
     Some(DirEntry { name: entry.name.to_vec(), inode, file_type: entry.file_type(layout) })
 }
 

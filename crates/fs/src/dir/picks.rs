@@ -17,14 +17,14 @@ const MOST: usize = 4096;
 /// The hashes that some leaves have: even, and below the end, where there is one. A name in them with another hash, which
 /// is damage, counts as the nearest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Reach {
+pub(super) struct HashRange {
     pub(super) low: u32,
     pub(super) end: Option<u32>,
 }
 
-impl Reach {
+impl HashRange {
     /// All hashes.
-    pub(super) const ALL: Reach = Reach { low: 0, end: None };
+    pub(super) const ALL: HashRange = HashRange { low: 0, end: None };
 
     fn nearest(self, hash: u32) -> u32 {
         let hash = hash.max(self.low);
@@ -72,7 +72,7 @@ impl Picks {
     }
 
     /// Takes a name in, if it is not before the position.
-    pub(super) fn add(&mut self, name: &[u8], reach: Reach, entry: impl FnOnce() -> DirEntry) {
+    pub(super) fn add(&mut self, name: &[u8], reach: HashRange, entry: impl FnOnce() -> DirEntry) {
         self.seen = self.seen.wrapping_add(1);
         let (at, last) = match name {
             b"." => (0, 0),
@@ -87,7 +87,7 @@ impl Picks {
         }
     }
 
-    fn position(&self, name: &[u8], reach: Reach) -> u64 {
+    fn position(&self, name: &[u8], reach: HashRange) -> u64 {
         let hash = self.hasher.hash(name);
         // The oldest hash has one word only.
         let second = if hash.minor == 0 { spread(name) } else { hash.minor };

@@ -16,7 +16,7 @@ use ondisk::features::Compat;
 use ondisk::inode::InodeFlags;
 use ondisk::units::FileBlock;
 
-use super::picks::{self, Picks, Reach};
+use super::picks::{self, HashRange, Picks};
 use super::{Dir, DirEntry, htree, linear, listed};
 use crate::error::{Error, Result};
 use crate::inline;
@@ -95,7 +95,7 @@ impl Dir<'_> {
         let root = htree::root(self)?;
         let mut picks = Picks::new(htree::hasher(self.format, root.version), position);
         if picks.wants_dots() {
-            self.pick(&mut picks, FileBlock(0), Reach::ALL)?;
+            self.pick(&mut picks, FileBlock(0), HashRange::ALL)?;
         }
         if position >= END {
             return Ok(Batch::default());
@@ -127,12 +127,12 @@ impl Dir<'_> {
     fn by_hash(&self, mut picks: Picks, sequence: Sequence) -> Result<Batch> {
         if self.is_inline() {
             for entry in linear::inline_entries(self.format, self.dir, inline::parts(self.dir)?)? {
-                picks.add(&entry.name, Reach::ALL, || entry.clone());
+                picks.add(&entry.name, HashRange::ALL, || entry.clone());
             }
             return Ok(picks.take_batch(END, sequence));
         }
         for at in (0..self.count()?).map(FileBlock) {
-            if let Err(error) = self.pick(&mut picks, at, Reach::ALL) {
+            if let Err(error) = self.pick(&mut picks, at, HashRange::ALL) {
                 return self.before_damage(picks, sequence, error);
             }
         }
@@ -147,12 +147,12 @@ impl Dir<'_> {
     }
 
     /// The names of a block.
-    fn pick(&self, picks: &mut Picks, at: FileBlock, reach: Reach) -> Result<()> {
+    fn pick(&self, picks: &mut Picks, at: FileBlock, reach: HashRange) -> Result<()> {
         let Some((bytes, layout)) = linear::list_block(self, at)? else { return Ok(()) };
         for entry in dirent::entries(&bytes, layout) {
             let entry = entry.map_err(|broken| self.broken(at, broken))?;
             if let Some(inode) = entry.inode {
-                let inode = self.format.known_as(inode);
+                let inode = self.format.logical_number(inode);
                 let found =
                     || DirEntry { name: entry.name.to_vec(), inode, file_type: entry.file_type(layout) };
                 picks.add(entry.name, reach, found);

@@ -13,7 +13,7 @@ use crate::ranges::FileBlocks;
 
 /// What waits for bytes of one file.
 #[derive(Default)]
-pub(crate) struct Ahead {
+pub(crate) struct AwaitedWrites {
     /// Stretches of file blocks, by their first; no two touch.
     parts: BTreeMap<u64, u64>,
     /// Clusters in all of them.
@@ -24,7 +24,7 @@ pub(crate) struct Ahead {
     pub(crate) reserved: Option<Arc<Reserved>>,
 }
 
-impl Ahead {
+impl AwaitedWrites {
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
@@ -107,7 +107,7 @@ impl Ahead {
     }
 
     /// Gives up to `most` clusters of what is promised beyond `kept`.
-    pub(crate) fn lend(&mut self, most: u64, kept: u64) -> Option<Promise> {
+    pub(crate) fn split_promise(&mut self, most: u64, kept: u64) -> Option<Promise> {
         let promise = self.promise.as_mut()?;
         let spare = promise.count().saturating_sub(kept).min(most);
         (spare > 0).then(|| promise.split(spare))
@@ -137,7 +137,7 @@ mod tests {
     fn stretches_are_as_a_set_of_blocks() {
         let mut random = testkit::random::Random(7);
         for _ in 0..200 {
-            let (mut ahead, mut model) = (Ahead::default(), BTreeSet::new());
+            let (mut ahead, mut model) = (AwaitedWrites::default(), BTreeSet::new());
             for _ in 0..60 {
                 let start = random.below(60);
                 let range = start..start + 1 + random.below(12);

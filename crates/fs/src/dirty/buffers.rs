@@ -30,7 +30,7 @@ struct Class {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct SpareBuffers {
     classes: [Class; CLASSES],
     bytes: u64,
 }
@@ -38,7 +38,7 @@ struct Kept {
 /// Memory for the dirty bytes of all files: how many there are, and buffers that are not in use.
 #[derive(Debug)]
 pub(crate) struct Buffers {
-    kept: Mutex<Kept>,
+    kept: Mutex<SpareBuffers>,
     dirty: AtomicU64,
     /// Dirty bytes that may be held.
     bound: u64,
@@ -103,14 +103,14 @@ impl Buffers {
         self.dirty().saturating_add(kept).saturating_sub(self.bound.saturating_add(self.bound / 8))
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn spare(&self) -> MutexGuard<'_, SpareBuffers> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An empty buffer, with room for these bytes unless they are very many.
     pub(crate) fn take(&self, len: usize) -> Vec<u8> {
         let class = class_for(len);
-        let mut kept = self.kept();
+        let mut kept = self.spare();
         if let Some(found) = kept.take(class) {
             return found;
         }
@@ -129,10 +129,10 @@ impl Buffers {
     }
 
     /// Gives back a buffer that is no longer needed.
-    pub(crate) fn give(&self, mut buffer: Vec<u8>) {
+    pub(crate) fn put_back(&self, mut buffer: Vec<u8>) {
         let Some(class) = class_of(&buffer) else { return };
         let memory = memory(class, &buffer);
-        let mut kept = self.kept();
+        let mut kept = self.spare();
         if self.excess(kept.bytes + memory) > 0 {
             return;
         }
@@ -146,13 +146,13 @@ impl Buffers {
     /// Bytes that are kept.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
-        self.kept().bytes
+        self.spare().bytes
     }
 
     /// Returns what was not needed since the last time to the system.
     pub(crate) fn trim(&self) {
         let mut unneeded = Vec::new();
-        let mut kept = self.kept();
+        let mut kept = self.spare();
         let mut bytes = 0;
         for (index, class) in kept.classes.iter_mut().enumerate() {
             let rest = class.free.len() - class.fewest.min(class.free.len());
@@ -168,7 +168,7 @@ impl Buffers {
     }
 }
 
-impl Kept {
+impl SpareBuffers {
     /// A buffer of a class; instead of a short one any other that is as short, those with enough bytes first.
     fn take(&mut self, class: usize) -> Option<Vec<u8>> {
         let (enough, fewer) = if class < SHORT { (class..SHORT, 0..class) } else { (class..class + 1, 0..0) };
@@ -217,7 +217,7 @@ mod tests {
         let places: Vec<_> = all.iter().map(|buffer| buffer.as_ptr()).collect();
         all.into_iter().for_each(|mut buffer| {
             buffer.push(7);
-            buffers.give(buffer);
+            buffers.put_back(buffer);
         });
         // Of each one page was written to, and the one before it that the allocator writes to.
         assert_eq!(buffers.bytes(), 32 << 10);
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(buffers.bytes(), 32 << 10);
         let again = buffers.take(4 << 10);
         assert!(again.is_empty() && places.contains(&again.as_ptr()));
-        buffers.give(again);
+        buffers.put_back(again);
         buffers.trim();
         assert_eq!(buffers.bytes(), 8 << 10);
         buffers.trim();
@@ -240,7 +240,7 @@ mod tests {
         let place = buffer.as_ptr();
         // As where a file is appended to in small pieces.
         buffer.resize(16 << 10, 7);
-        buffers.give(buffer);
+        buffers.put_back(buffer);
         assert_eq!(buffers.bytes(), 16 << 10);
         let again = buffers.take(100);
         assert_eq!(again.as_ptr(), place);
@@ -259,7 +259,7 @@ mod tests {
                 buffer
             })
             .collect();
-        all.into_iter().for_each(|buffer| buffers.give(buffer));
+        all.into_iter().for_each(|buffer| buffers.put_back(buffer));
         assert_eq!(buffers.bytes(), 2 << 20);
         (0..256).for_each(|_| assert_eq!(buffers.take(4096).capacity(), 16 << 10));
         assert_eq!(buffers.bytes(), 0);
@@ -269,10 +269,10 @@ mod tests {
     fn no_more_is_kept_than_may_be() {
         let buffers = Buffers::new(75 << 10);
         for len in [64 << 10, 64 << 10, 37 << 10, 1, 3 << 20] {
-            buffers.give(Vec::with_capacity(len));
+            buffers.put_back(Vec::with_capacity(len));
         }
         // The first, and none that is too short or too long.
-        buffers.give(Vec::with_capacity(20 << 10));
+        buffers.put_back(Vec::with_capacity(20 << 10));
         assert_eq!(buffers.bytes(), 84 << 10);
         assert_eq!(buffers.take(64 << 10).capacity(), 64 << 10);
         assert_eq!(buffers.bytes(), 20 << 10);
@@ -285,24 +285,24 @@ mod tests {
     fn dirty_bytes_and_kept_buffers_together_are_bounded() {
         let buffers = Buffers::new(1 << 20);
         buffers.became_dirty(1 << 20);
-        (0..4).for_each(|_| buffers.give(Vec::with_capacity(64 << 10)));
+        (0..4).for_each(|_| buffers.put_back(Vec::with_capacity(64 << 10)));
         // An eighth of what may be dirty.
         assert_eq!(buffers.bytes(), 128 << 10);
         // A buffer of another length takes the place of one that is kept.
         assert_eq!(buffers.take(32 << 10).capacity(), 32 << 10);
         assert_eq!(buffers.bytes(), 64 << 10);
         buffers.became_clean(512 << 10);
-        (0..12).for_each(|_| buffers.give(Vec::with_capacity(64 << 10)));
+        (0..12).for_each(|_| buffers.put_back(Vec::with_capacity(64 << 10)));
         assert_eq!(buffers.bytes(), 640 << 10);
     }
 
     #[test]
     fn a_bound_may_be_any_number() {
         let buffers = Buffers::new(u64::MAX);
-        buffers.give(Vec::with_capacity(64 << 10));
+        buffers.put_back(Vec::with_capacity(64 << 10));
         assert_eq!(buffers.bytes(), 64 << 10);
         let none = Buffers::new(0);
-        none.give(Vec::with_capacity(64 << 10));
+        none.put_back(Vec::with_capacity(64 << 10));
         assert_eq!(none.bytes(), 0);
         assert_eq!(none.take(64 << 10).capacity(), 64 << 10);
     }

@@ -30,7 +30,7 @@ use placement::Promise;
 use crate::charges::Reserved;
 use crate::hashing::NumberMap;
 use crate::ranges::FileBlocks;
-pub(crate) use ahead::{Ahead, clusters};
+pub(crate) use ahead::{AwaitedWrites, clusters};
 pub(crate) use buffers::Buffers;
 pub use failures::ErrorCursor;
 pub(crate) use failures::Failures;
@@ -58,7 +58,7 @@ pub(crate) struct State {
     /// Clusters of data among the promised ones.
     pub(crate) clusters: u64,
     /// What waits for bytes that are on their way.
-    pub(crate) ahead: Ahead,
+    pub(crate) ahead: AwaitedWrites,
     /// How often bytes stopped being dirty: a reader during a write must see the same before and after.
     pub(crate) settled: u64,
     /// Stretches of file blocks that a write-back under way is giving up: what the map says of them does not count.
@@ -235,7 +235,7 @@ impl Delayed {
                     promise: None,
                     reserved: None,
                     clusters: 0,
-                    ahead: Ahead::default(),
+                    ahead: AwaitedWrites::default(),
                     settled: 0,
                     leaving: Vec::new(),
                     growth: Growth::default(),

@@ -257,7 +257,7 @@ impl Pages {
                 self.bytes -= cost(&data);
             }
             if let Ok(buffer) = Arc::try_unwrap(data) {
-                self.buffers.give(buffer);
+                self.buffers.put_back(buffer);
             }
         }
     }

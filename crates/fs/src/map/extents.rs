@@ -13,7 +13,7 @@ use ondisk::extent::{self, Child, Entries, Entry, Extent, Found, Head, MAX_UNWRI
 use ondisk::inode::{I_BLOCK_LEN, Inode};
 use ondisk::units::{Block, FileBlock};
 
-use super::{Around, Map, MapMut, NewRun, Segment, State};
+use super::{Map, MapMut, Neighbours, NewRun, Segment, State};
 use crate::error::{Error, Result};
 
 /// File blocks end here.
@@ -30,7 +30,7 @@ struct Step {
 
 /// A leaf that was looked at, as long as the tree does not change.
 #[derive(Default)]
-pub(crate) struct Near {
+pub(crate) struct LastLeaf {
     extents: Vec<Extent>,
     /// The file blocks of which it is known that they belong to this leaf.
     start: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Near {
     begun: bool,
 }
 
-impl Near {
+impl LastLeaf {
     fn covers(&self, at: FileBlock) -> bool {
         (self.start..self.end).contains(&u64::from(at.0))
     }
@@ -163,13 +163,13 @@ fn likely(extents: &[Extent], position: usize, at: FileBlock) -> Option<Block> {
 }
 
 /// The last mapped block at or before a file block, the first one behind it, and the likely place for the block itself.
-pub(super) fn around(map: Map<'_>, at: FileBlock) -> Result<Around> {
+pub(super) fn around(map: Map<'_>, at: FileBlock) -> Result<Neighbours> {
     let path = descend(map, at)?;
     let leaf = path.last().and_then(|step| match &step.node.entries {
         Entries::Leaf(extents) => Some((extents, step.position)),
         Entries::Index(_) => None,
     });
-    let Some((extents, position)) = leaf else { return Ok(Around::default()) };
+    let Some((extents, position)) = leaf else { return Ok(Neighbours::default()) };
     let before = position.checked_sub(1).and_then(|before| extents.get(before));
     let likely = likely(extents, position, at);
     let last = |extent: &Extent| {
@@ -184,7 +184,7 @@ pub(super) fn around(map: Map<'_>, at: FileBlock) -> Result<Around> {
         },
     };
     let first = behind.map(|extent| (u64::from(extent.logical.0), extent.start));
-    Ok(Around { before: before.map(last), behind: first, likely })
+    Ok(Neighbours { before: before.map(last), behind: first, likely })
 }
 
 pub(super) fn lookup(map: Map<'_>, at: FileBlock) -> Result<Segment> {
@@ -193,7 +193,7 @@ pub(super) fn lookup(map: Map<'_>, at: FileBlock) -> Result<Segment> {
 }
 
 /// As [`lookup`], in the leaf that was looked at last if it is that one.
-pub(super) fn lookup_near(map: Map<'_>, near: &mut Near, at: FileBlock) -> Result<Segment> {
+pub(super) fn lookup_near(map: Map<'_>, near: &mut LastLeaf, at: FileBlock) -> Result<Segment> {
     if !near.covers(at) {
         if Head::read(&map.inode.raw().i_block).depth == 0 || !std::mem::replace(&mut near.begun, true) {
             return lookup(map, at);
@@ -201,7 +201,7 @@ pub(super) fn lookup_near(map: Map<'_>, near: &mut Near, at: FileBlock) -> Resul
         let mut path = descend(map, at)?;
         let leaf = path.pop().map(|step| step.node.entries);
         let Some(Entries::Leaf(extents)) = leaf else { return lookup(map, at) };
-        *near = Near { extents, start: u64::from(at.0), end: next_key(&path), begun: true };
+        *near = LastLeaf { extents, start: u64::from(at.0), end: next_key(&path), begun: true };
     }
     let position = near.extents.partition_point(|extent| extent.logical <= at);
     let extent = position.checked_sub(1).and_then(|before| near.extents.get(before));
@@ -242,7 +242,7 @@ fn joins(left: &Extent, right: &Extent) -> bool {
 
 /// Puts an extent into a leaf's list, joined to its neighbours where possible. Returns false, with
 /// the list untouched, if it needs an entry that does not fit.
-fn place(extents: &mut Vec<Extent>, position: usize, new: Extent, capacity: usize) -> bool {
+fn insert_joined(extents: &mut Vec<Extent>, position: usize, new: Extent, capacity: usize) -> bool {
     let left =
         position.checked_sub(1).filter(|index| extents.get(*index).is_some_and(|left| joins(left, &new)));
     let right = extents.get(position).is_some_and(|right| joins(&new, right));
@@ -302,11 +302,11 @@ fn insert_one(map: &mut MapMut<'_, '_>, new: Extent) -> Result<()> {
     // most two rounds for each level.
     for _ in 0..=2 * (extent::MAX_DEPTH + 1) {
         let mut path = descend(map.view(), new.logical)?;
-        own(map, &mut path)?;
+        make_path_own(map, &mut path)?;
         let Some(leaf) = path.last_mut() else { break };
         let capacity = usize::from(leaf.node.capacity);
         let Entries::Leaf(extents) = &mut leaf.node.entries else { break };
-        if place(extents, leaf.position, new, capacity) {
+        if insert_joined(extents, leaf.position, new, capacity) {
             return store_path(map, &mut path);
         }
         // ext4 splits near where the extent was looked for, and begins a tree at the file's own part of the volume
@@ -374,7 +374,7 @@ fn new_node(map: &mut MapMut<'_, '_>, goal: Block, node: &Node) -> Result<Block>
 }
 
 /// Moves the nodes of a path that the device leads to to new blocks: the tree switches with the inode's record.
-fn own(map: &mut MapMut<'_, '_>, path: &mut [Step]) -> Result<()> {
+fn make_path_own(map: &mut MapMut<'_, '_>, path: &mut [Step]) -> Result<()> {
     for level in 1..path.len() {
         let (above, below) = path.split_at_mut(level);
         let (Some(parent), Some(step)) = (above.last_mut(), below.first_mut()) else { break };

@@ -195,7 +195,7 @@ fn leaf_block(map: &mut MapMut<'_, '_>, path: &Path, source: &mut Source<'_>) ->
         }
         found => {
             let found = checked(map.view(), found)?;
-            let own = own(map, found)?;
+            let own = own_block(map, found)?;
             set_pointer(&mut map.inode.raw_mut().i_block, path.root, own);
             own
         }
@@ -209,7 +209,7 @@ fn leaf_block(map: &mut MapMut<'_, '_>, path: &Path, source: &mut Source<'_>) ->
             }
             found => {
                 let found = checked(map.view(), found)?;
-                let own = own(map, found)?;
+                let own = own_block(map, found)?;
                 if own != found {
                     set_pointer(map.tx.edit(here, Role::Plain)?, *slot, own);
                 }
@@ -222,7 +222,7 @@ fn leaf_block(map: &mut MapMut<'_, '_>, path: &Path, source: &mut Source<'_>) ->
 
 /// An indirect block that may be changed: one that the device leads to moves to a new block, so that the map
 /// switches with the inode's record.
-fn own(map: &mut MapMut<'_, '_>, block: Block) -> Result<Block> {
+fn own_block(map: &mut MapMut<'_, '_>, block: Block) -> Result<Block> {
     if map.tx.is_own(block) {
         return Ok(block);
     }
@@ -314,7 +314,7 @@ impl Removal<'_, '_, '_> {
         }
         let block = checked(self.map.view(), found)?;
         let Some(below) = depth.checked_sub(1) else {
-            self.note(base, block);
+            self.push_removed(base, block);
             return Ok(Some(Block(0)));
         };
         let span = block_map::span(size, below);
@@ -336,12 +336,12 @@ impl Removal<'_, '_, '_> {
         if !changed {
             return Ok(None);
         }
-        let own = own(self.map, block)?;
+        let own = own_block(self.map, block)?;
         self.map.tx.edit(own, Role::Plain)?.copy_from_slice(&bytes);
         Ok((own != block).then_some(own))
     }
 
-    fn note(&mut self, base: u64, block: Block) {
+    fn push_removed(&mut self, base: u64, block: Block) {
         match self.removed.last_mut() {
             Some(last) if last.logical_end() == base && last.end() == block.0 && last.count < u32::MAX => {
                 last.count += 1;

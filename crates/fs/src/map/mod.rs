@@ -6,7 +6,7 @@
 
 mod extents;
 mod indirect;
-mod kept;
+mod own_files;
 mod release;
 mod replace;
 #[cfg(test)]
@@ -24,8 +24,8 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::ranges::FileBlocks;
 use crate::tx::{Tx, View};
-pub(crate) use extents::Near;
-pub(crate) use kept::kept;
+pub(crate) use extents::LastLeaf;
+pub(crate) use own_files::own_files;
 pub use replace::MapForm;
 pub(crate) use replace::{Placed, may_have};
 
@@ -100,7 +100,7 @@ fn is_tree(inode: &Inode) -> bool {
 
 /// The mapped blocks around a hole: file blocks, and where they lie. Maps of block pointers are not looked at.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Around {
+pub(crate) struct Neighbours {
     /// The last block before.
     pub(crate) before: Option<(u64, Block)>,
     /// The first block behind.
@@ -127,7 +127,7 @@ impl<'a> Map<'a> {
     ///
     /// # Errors
     /// As [`Map::lookup`].
-    pub(crate) fn lookup_near(self, near: &mut Near, at: FileBlock) -> Result<Segment> {
+    pub(crate) fn lookup_near(self, near: &mut LastLeaf, at: FileBlock) -> Result<Segment> {
         if is_tree(self.inode) { extents::lookup_near(self, near, at) } else { self.lookup(at) }
     }
 
@@ -135,8 +135,8 @@ impl<'a> Map<'a> {
     ///
     /// # Errors
     /// As [`Map::lookup`].
-    pub(crate) fn around(self, at: FileBlock) -> Result<Around> {
-        if is_tree(self.inode) { extents::around(self, at) } else { Ok(Around::default()) }
+    pub(crate) fn around(self, at: FileBlock) -> Result<Neighbours> {
+        if is_tree(self.inode) { extents::around(self, at) } else { Ok(Neighbours::default()) }
     }
 
     /// The disk block behind a file block that must exist, for directories and other metadata files.
@@ -414,9 +414,9 @@ impl MapMut<'_, '_> {
     ///
     /// # Errors
     /// As [`MapMut::unmap`].
-    pub(crate) fn lend(&mut self, from: FileBlock, run: BlockRun) -> Result<()> {
+    pub(crate) fn unmap_and_lend(&mut self, from: FileBlock, run: BlockRun) -> Result<()> {
         // First: where order counts, taking it out may need a block too.
-        self.tx.lend(run);
+        self.tx.lend_blocks(run);
         extents::cut::remove(self, FileBlocks::from_count(from, u64::from(run.count)))?;
         self.uncharge(u64::from(run.count));
         self.tx.note_moved(self.inode.number());

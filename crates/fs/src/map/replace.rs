@@ -35,7 +35,7 @@ impl fmt::Display for MapForm {
 
 impl MapForm {
     /// The form of an inode's map, or the one that it would have.
-    pub(crate) fn of(inode: &Inode) -> Self {
+    pub(crate) fn of_inode(inode: &Inode) -> Self {
         if super::is_tree(inode) { MapForm::Extents } else { MapForm::Pointers }
     }
 }

@@ -8,7 +8,7 @@ use ondisk::inode::{FileType, Inode};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 use proptest::prelude::*;
 
-use super::{Near, NewRun, State};
+use super::{LastLeaf, NewRun, State};
 use crate::device::{Device, MemoryDevice};
 use crate::mkfs::{FsType, Options, Plan};
 use crate::options::{OpenOptions, WriteOrder};
@@ -37,7 +37,7 @@ fn opened(fs_type: FsType, block_size: u32, open: &OpenOptions) -> Volume {
     let mut volume = Volume::open(device, open).unwrap();
     // The places of these tests are made up.
     let shared = Arc::get_mut(&mut volume.core.shared).unwrap();
-    shared.format = crate::grown::Grown::new(shared.format.without_zone());
+    shared.format = crate::versioned::Versioned::new(shared.format.without_zone());
     volume
 }
 
@@ -84,7 +84,7 @@ fn verify(tx: &Tx<'_>, inode: &Inode, model: &Model, end: u64) {
         }
     }
     assert_eq!(covered, end);
-    let (mut near, map) = (Near::default(), tx.view().map(inode));
+    let (mut near, map) = (LastLeaf::default(), tx.view().map(inode));
     for at in (0..end).step_by(7).map(|at| FileBlock(u32::try_from(at).unwrap())) {
         assert_eq!(map.lookup_near(&mut near, at).unwrap(), map.lookup(at).unwrap());
     }

@@ -15,7 +15,7 @@ use ondisk::units::{Block, Group, InodeNumber, low_u32};
 use ondisk::xattr::{self, Entry, NameIndex};
 use zerocopy::IntoBytes;
 
-use super::ledger::Ledger;
+use super::block_use::BlockUse;
 use super::mapping::{self, Mapping};
 use super::options::{Options, Storage};
 use super::shape::{Shape, invalid, wrong};
@@ -47,7 +47,7 @@ pub(super) struct Files<'a> {
     shape: &'a Shape,
     raw: &'a mut RawSuperblock,
     sealer: Sealer,
-    pub(super) ledger: Ledger,
+    pub(super) block_use: BlockUse,
     pub(super) writes: Vec<Write>,
     /// Every inode in use, without gaps from 1.
     pub(super) inodes: BTreeMap<u32, Inode>,
@@ -58,10 +58,10 @@ impl<'a> Files<'a> {
         options: &'a Options,
         shape: &'a Shape,
         raw: &'a mut RawSuperblock,
-        ledger: Ledger,
+        block_use: BlockUse,
     ) -> Self {
         let sealer = Sealer::from_superblock(raw);
-        Files { options, shape, raw, sealer, ledger, writes: Vec::new(), inodes: BTreeMap::new() }
+        Files { options, shape, raw, sealer, block_use, writes: Vec::new(), inodes: BTreeMap::new() }
     }
 
     /// Plans them all; the superblock's fields that name them are filled in.
@@ -145,7 +145,7 @@ impl<'a> Files<'a> {
     }
 
     fn goal(&self, number: InodeNumber) -> u64 {
-        let geometry = &self.ledger.layout.geometry;
+        let geometry = &self.block_use.layout.geometry;
         let group = geometry.locate_inode(number).map_or(Group(0), |(group, _)| group);
         tables::inode_goal(geometry, group).0
     }
@@ -159,9 +159,9 @@ impl<'a> Files<'a> {
     ) -> Result<Mapping> {
         let seed = self.sealer.inode_seed(inode.number(), 0);
         let mapping = if self.shape.features.incompat.contains(Incompat::EXTENTS) {
-            mapping::by_extents(&mut self.ledger, goal, order, seed)?
+            mapping::by_extents(&mut self.block_use, goal, order, seed)?
         } else {
-            mapping::by_block_map(&mut self.ledger, goal, order)?
+            mapping::by_block_map(&mut self.block_use, goal, order)?
         };
         mapping.store(inode, self.shape.block_size);
         self.writes.extend(mapping.nodes.iter().map(|(block, bytes)| Write::Bytes(*block, bytes.clone())));
@@ -244,11 +244,11 @@ impl<'a> Files<'a> {
 
     fn resize_inode(&mut self) -> Result<()> {
         let mut inode = self.inode(InodeNumber::RESIZE, FileType::Regular, 0o600, 1);
-        let goal = resize::goal(&self.ledger.layout.geometry);
-        let Some((block, _)) = self.ledger.take(goal, 1)?.first().copied() else {
+        let goal = resize::goal(&self.block_use.layout.geometry);
+        let Some((block, _)) = self.block_use.take(goal, 1)?.first().copied() else {
             return invalid("no room for the resize inode's map");
         };
-        let top = resize::fill(&self.ledger.layout.geometry, &mut inode, Block(block));
+        let top = resize::fill(&self.block_use.layout.geometry, &mut inode, Block(block));
         self.writes.push(Write::Bytes(Block(block), top));
         self.inodes.insert(InodeNumber::RESIZE.get(), inode);
         Ok(())
@@ -299,7 +299,7 @@ impl<'a> Files<'a> {
     /// Where a run for all of the journal begins from a goal on, if one is wanted and there is one.
     fn run_from(&mut self, goal: u64, blocks: u32) -> Result<u64> {
         let whole = match self.options.journal.in_one_run {
-            true => self.ledger.whole_run(goal, u64::from(blocks))?,
+            true => self.block_use.whole_run(goal, u64::from(blocks))?,
             false => None,
         };
         Ok(whole.unwrap_or(goal))
@@ -307,12 +307,12 @@ impl<'a> Files<'a> {
 
     /// Free blocks as things stand.
     fn free_blocks(&self) -> Result<u64> {
-        Ok(super::free_at_first(&self.ledger.layout)?.saturating_sub(self.ledger.taken()))
+        Ok(super::free_at_first(&self.block_use.layout)?.saturating_sub(self.block_use.taken()))
     }
 
     /// Where to look for the journal: the emptiest group around the middle.
     fn middle(&self) -> Result<u64> {
-        let geometry = &self.ledger.layout.geometry;
+        let geometry = &self.block_use.layout.geometry;
         let middle = (geometry.blocks - u64::from(geometry.first_data_block)) / 2;
         let behind_first = middle.saturating_sub(u64::from(geometry.first_data_block));
         let mut group = low_u32(behind_first / u64::from(geometry.blocks_per_group));
@@ -321,14 +321,14 @@ impl<'a> Files<'a> {
         let mut first = group.saturating_sub(1);
         if geometry.flex_log2 > 0 && group > flex {
             group &= !(flex - 1);
-            while group < last && self.ledger.free_in_group(Group(group))? == 0 {
+            while group < last && self.block_use.free_in_group(Group(group))? == 0 {
                 group += 1;
             }
             first = group;
         }
-        let mut best = (self.ledger.free_in_group(Group(first))?, first);
+        let mut best = (self.block_use.free_in_group(Group(first))?, first);
         for other in first + 1..=(group + 1).min(last) {
-            let free = self.ledger.free_in_group(Group(other))?;
+            let free = self.block_use.free_in_group(Group(other))?;
             if free > best.0 {
                 best = (free, other);
             }
@@ -337,7 +337,7 @@ impl<'a> Files<'a> {
     }
 
     fn mmp(&mut self) -> Result<()> {
-        let Some((block, _)) = self.ledger.take(0, 1)?.first().copied() else {
+        let Some((block, _)) = self.block_use.take(0, 1)?.first().copied() else {
             return invalid("no room for the mmp block");
         };
         let interval =

@@ -37,7 +37,7 @@ impl JournalDevice {
     /// # Errors
     /// A bad block size, or a size that makes no journal.
     pub fn new(options: &Options, bytes: u64) -> Result<Self> {
-        let block_size = rules::block_size(options, &profile::Profile::of(options, bytes))?;
+        let block_size = rules::block_size(options, &profile::Profile::from_options(options, bytes))?;
         let blocks = bytes >> block_size.log2();
         let Some(count) = u32::try_from(blocks).ok().filter(|blocks| *blocks >= MIN_JOURNAL_BLOCKS) else {
             return invalid(format!("{blocks} blocks make no journal: {MIN_JOURNAL_BLOCKS} to 2^32 - 1 do"));

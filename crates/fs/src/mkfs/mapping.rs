@@ -8,7 +8,7 @@ use ondisk::inode::{I_BLOCK_LEN, Inode, InodeFlags};
 use ondisk::seal::InodeSeed;
 use ondisk::units::{Block, FileBlock, low_u32};
 
-use super::ledger::Ledger;
+use super::block_use::BlockUse;
 use super::shape::invalid;
 use crate::Result;
 
@@ -48,31 +48,31 @@ impl Mapping {
 /// Takes `order.len()` blocks from `goal` on and maps file blocks to them in the given order, which is
 /// the order in which a writer would touch them.
 pub(super) fn by_extents(
-    ledger: &mut Ledger,
+    block_use: &mut BlockUse,
     goal: u64,
     order: impl ExactSizeIterator<Item = u32>,
     seed: InodeSeed,
 ) -> Result<Mapping> {
-    let runs = ledger.take(goal, order.len() as u64)?;
+    let runs = block_use.take(goal, order.len() as u64)?;
     let physical = runs.iter().flat_map(|(start, len)| *start..start + len);
-    let mut extents = gather(order.zip(physical));
+    let mut extents = extents_of(order.zip(physical));
     extents.sort_by_key(|extent| extent.logical);
-    let block_size = ledger.layout.geometry.block_size;
+    let block_size = block_use.layout.geometry.block_size;
     let mut nodes = Vec::new();
     let mut root = Node::empty(I_BLOCK_LEN);
-    let level = build_tree(ledger, &extents, seed, &mut nodes)?;
+    let level = build_tree(block_use, &extents, seed, &mut nodes)?;
     root.depth = level.depth;
     root.entries = level.entries;
     let mut i_block = [0; I_BLOCK_LEN];
     root.store(&mut i_block);
-    let cluster = 1 << ledger.layout.geometry.cluster_log2;
+    let cluster = 1 << block_use.layout.geometry.cluster_log2;
     let clusters = runs.iter().map(|(_, len)| len.div_ceil(cluster)).sum::<u64>() + nodes.len() as u64;
     debug_assert!(nodes.iter().all(|(_, bytes)| bytes.len() == block_size.bytes_usize()));
     Ok(Mapping { extents, nodes, i_block, by_extents: true, charged: clusters * cluster })
 }
 
 /// Joins pairs of (file block, disk block) that continue each other.
-fn gather(pairs: impl Iterator<Item = (u32, u64)>) -> Vec<Extent> {
+fn extents_of(pairs: impl Iterator<Item = (u32, u64)>) -> Vec<Extent> {
     let mut extents: Vec<Extent> = Vec::new();
     for (logical, physical) in pairs {
         match extents.last_mut() {
@@ -102,7 +102,7 @@ struct Level {
 /// Builds node blocks until what is left fits the inode. Nodes stand before the file's first block
 /// where that is free, as mke2fs puts them.
 fn build_tree(
-    ledger: &mut Ledger,
+    block_use: &mut BlockUse,
     extents: &[Extent],
     seed: InodeSeed,
     nodes: &mut Vec<(Block, Vec<u8>)>,
@@ -111,12 +111,12 @@ fn build_tree(
     if extents.len() <= root_capacity {
         return Ok(Level { depth: 0, entries: Entries::Leaf(extents.to_vec()) });
     }
-    let len = ledger.layout.geometry.block_size.bytes_usize();
+    let len = block_use.layout.geometry.block_size.bytes_usize();
     let capacity = usize::from(ondisk::extent::capacity(len));
     let mut goal = extents.first().map_or(0, |first| first.start.0.saturating_sub(1));
     let mut children = Vec::new();
-    let mut add = |ledger: &mut Ledger, depth, entries, logical| -> Result<Child> {
-        let Some((block, _)) = ledger.take(goal, 1)?.first().copied() else {
+    let mut add = |block_use: &mut BlockUse, depth, entries, logical| -> Result<Child> {
+        let Some((block, _)) = block_use.take(goal, 1)?.first().copied() else {
             return invalid("no room for a map");
         };
         goal = block + 1;
@@ -129,14 +129,14 @@ fn build_tree(
     };
     for leaf in extents.chunks(capacity) {
         let logical = leaf.first().map_or(FileBlock(0), |extent| extent.logical);
-        children.push(add(ledger, 0, Entries::Leaf(leaf.to_vec()), logical)?);
+        children.push(add(block_use, 0, Entries::Leaf(leaf.to_vec()), logical)?);
     }
     let mut depth = 1;
     while children.len() > root_capacity {
         let mut above = Vec::new();
         for part in children.chunks(capacity) {
             let logical = part.first().map_or(FileBlock(0), |child| child.logical);
-            above.push(add(ledger, depth, Entries::Index(part.to_vec()), logical)?);
+            above.push(add(block_use, depth, Entries::Index(part.to_vec()), logical)?);
         }
         children = above;
         depth += 1;
@@ -146,11 +146,11 @@ fn build_tree(
 
 /// As [`by_extents`], with indirect blocks, each taken just before the first block it leads to.
 pub(super) fn by_block_map(
-    ledger: &mut Ledger,
+    block_use: &mut BlockUse,
     goal: u64,
     order: impl ExactSizeIterator<Item = u32> + Clone,
 ) -> Result<Mapping> {
-    let block_size = ledger.layout.geometry.block_size;
+    let block_size = block_use.layout.geometry.block_size;
     let mut steps: Vec<Step> = Vec::new();
     let mut seen = BTreeMap::new();
     for logical in order {
@@ -168,9 +168,9 @@ pub(super) fn by_block_map(
         }
         steps.push(Step { parent, logical: Some(logical) });
     }
-    let runs = ledger.take(goal, steps.len() as u64)?;
+    let runs = block_use.take(goal, steps.len() as u64)?;
     let places: Vec<u64> = runs.iter().flat_map(|(start, len)| *start..start + len).collect();
-    Ok(place(&steps, &places, block_size))
+    Ok(lay_out(&steps, &places, block_size))
 }
 
 /// Where the pointer to a block stands: a slot of an indirect block (by step) or of the inode.
@@ -186,7 +186,7 @@ struct Step {
     logical: Option<u32>,
 }
 
-fn place(steps: &[Step], places: &[u64], block_size: ondisk::units::BlockSize) -> Mapping {
+fn lay_out(steps: &[Step], places: &[u64], block_size: ondisk::units::BlockSize) -> Mapping {
     let mut i_block = [0; I_BLOCK_LEN];
     let mut nodes: BTreeMap<usize, (Block, Vec<u8>)> = BTreeMap::new();
     for (index, (step, place)) in steps.iter().zip(places).enumerate() {
@@ -203,7 +203,7 @@ fn place(steps: &[Step], places: &[u64], block_size: ondisk::units::BlockSize) -
         }
     }
     let data = steps.iter().zip(places).filter_map(|(step, place)| Some((step.logical?, *place)));
-    let mut extents = gather(data);
+    let mut extents = extents_of(data);
     extents.sort_by_key(|extent| extent.logical);
     let charged = steps.len() as u64;
     Mapping { extents, nodes: nodes.into_values().collect(), i_block, by_extents: false, charged }

@@ -1,7 +1,7 @@
 //! Making a new volume: a pure plan first, then writing it.
 //!
 //! ```text
-//!  Options --profile, rules--> Shape --tables--> Layout --ledger, files--> Plan --write--> Device
+//!  Options --profile, rules--> Shape --tables--> Layout --block_use, files--> Plan --write--> Device
 //!           (mke2fs.conf)     (sizes)           (places of tables)        (everything)
 //! ```
 //!
@@ -11,11 +11,11 @@
 //!
 //! It excludes copying files into the volume: that is done through [`crate::Volume`].
 
+mod block_use;
 mod files;
 mod journal_device;
 mod journal_size;
 pub mod layout;
-mod ledger;
 mod mapping;
 mod options;
 mod profile;
@@ -39,7 +39,7 @@ use ondisk::units::{Group, low_u32};
 
 use crate::device::Device;
 use crate::{Error, Result};
-use ledger::Ledger;
+use block_use::BlockUse;
 use tables::Layout;
 
 pub use journal_device::JournalDevice;
@@ -53,7 +53,7 @@ pub use options::{
 pub struct Plan {
     raw: RawSuperblock,
     geometry: Geometry,
-    ledger: Ledger,
+    block_use: BlockUse,
     inodes: BTreeMap<u32, Inode>,
     writes: Vec<files::Write>,
     storage: Storage,
@@ -109,16 +109,16 @@ impl Plan {
         let free = free_at_first(&layout)?;
         let overhead = (geometry.blocks - free) >> geometry.cluster_log2;
         raw.s_overhead_clusters.set(u32::try_from(overhead).unwrap_or(0));
-        let mut files = files::Files::new(options, &shape, &mut raw, Ledger::new(layout));
+        let mut files = files::Files::new(options, &shape, &mut raw, BlockUse::new(layout));
         files.plan()?;
-        let files::Files { ledger, writes, inodes, .. } = files;
-        raw.set_free_blocks_count(free - ledger.taken());
+        let files::Files { block_use, writes, inodes, .. } = files;
+        raw.set_free_blocks_count(free - block_use.taken());
         let used = low_u32(inodes.len() as u64);
         raw.s_free_inodes_count.set(geometry.inodes().saturating_sub(used));
         Ok(Plan {
             raw,
             geometry,
-            ledger,
+            block_use,
             inodes,
             writes,
             storage: options.storage,

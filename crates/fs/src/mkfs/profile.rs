@@ -97,7 +97,7 @@ fn usage_by_size(bytes: u64) -> Usage {
 
 impl Profile {
     /// The defaults for the usage types in `options`, or for the size.
-    pub(super) fn of(options: &Options, bytes: u64) -> Profile {
+    pub(super) fn from_options(options: &Options, bytes: u64) -> Profile {
         let by_size = [usage_by_size(bytes)];
         let usage = if options.usage.is_empty() { &by_size[..] } else { &options.usage };
         let hurd: &[Usage] = if options.creator_os == CREATOR_HURD { &[Usage::Hurd] } else { &[] };

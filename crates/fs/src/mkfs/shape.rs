@@ -60,7 +60,7 @@ impl Shape {
     /// Works the sizes out for a volume on `bytes` bytes.
     pub(super) fn new(options: &Options, bytes: u64) -> Result<Shape> {
         let features = profile::features(options)?;
-        let defaults = profile::Profile::of(options, bytes);
+        let defaults = profile::Profile::from_options(options, bytes);
         let block_size = rules::block_size(options, &defaults)?;
         let mut shape = Shape {
             features,
@@ -94,7 +94,7 @@ impl Shape {
         shape.first_data_block = u32::from(block_size.bytes() == 1024 && shape.cluster_log2 == 0);
         shape.blocks_per_group = rules::blocks_per_group(options, block_size, shape.cluster_log2)?;
         shape.reserved_blocks = rules::reserved_blocks(options, shape.blocks)?;
-        shape.settle(options)?;
+        shape.resolve_defaults(options)?;
         Ok(shape)
     }
 
@@ -161,7 +161,7 @@ impl Shape {
     }
 
     /// Rounds until everything agrees.
-    fn settle(&mut self, options: &Options) -> Result<()> {
+    fn resolve_defaults(&mut self, options: &Options) -> Result<()> {
         let blocks_asked_for = self.blocks;
         // Every turn takes blocks from the groups, or at most once the last group from the volume.
         loop {
@@ -183,7 +183,7 @@ impl Shape {
             }
         }
         self.check_inode_count()?;
-        self.backup_groups = self.settle_backup_groups(options);
+        self.backup_groups = self.resolve_backup_groups(options);
         Ok(())
     }
 
@@ -306,7 +306,7 @@ impl Shape {
         }
     }
 
-    fn settle_backup_groups(&self, options: &Options) -> [u32; 2] {
+    fn resolve_backup_groups(&self, options: &Options) -> [u32; 2] {
         if !self.features.compat.contains(Compat::SPARSE_SUPER2) {
             return [0; 2];
         }

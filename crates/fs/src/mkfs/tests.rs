@@ -85,7 +85,7 @@ fn a_dirty_device_is_cleared_where_it_must_be() {
             assert_ne!(journal, [0; 60]);
             // All of the last group's inode table is zero, unless that is left to the kernel.
             let last = geometry.groups - 1;
-            let pack = plan.ledger.pack(plan.ledger.layout.pack_of(Group(last))).unwrap();
+            let pack = plan.block_use.pack(plan.block_use.layout.pack_of(Group(last))).unwrap();
             let table = pack.tables.last().unwrap().inode_table;
             let mut bytes =
                 vec![1; geometry.inode_table_blocks() as usize * geometry.block_size.bytes_usize()];

@@ -54,7 +54,7 @@ impl<'a> Writer<'a> {
         if self.plan.storage == Storage::Unknown {
             self.clear_edges()?;
         }
-        for pack in 0..self.plan.ledger.layout.packs() {
+        for pack in 0..self.plan.block_use.layout.packs() {
             self.pack(pack)?;
         }
         self.flush_descriptors()?;
@@ -100,8 +100,8 @@ impl<'a> Writer<'a> {
 
     fn pack(&mut self, number: u32) -> Result<()> {
         let plan = self.plan;
-        let pack = plan.ledger.pack(number)?;
-        for (group, tables) in plan.ledger.layout.groups_of(number).zip(&pack.tables) {
+        let pack = plan.block_use.pack(number)?;
+        for (group, tables) in plan.block_use.layout.groups_of(number).zip(&pack.tables) {
             self.group(Group(group), tables, &pack)?;
         }
         Ok(())
@@ -151,7 +151,7 @@ impl<'a> Writer<'a> {
         flags: &mut GroupFlags,
     ) -> Result<()> {
         let geometry = &self.plan.geometry;
-        let span = self.plan.ledger.layout.span(&(group.0..group.0 + 1));
+        let span = self.plan.block_use.layout.span(&(group.0..group.0 + 1));
         let used = pack.used.count_within(span.start, span.end);
         let free = (span.end - span.start - used) >> geometry.cluster_log2;
         raw.set_free_clusters(low_u32(free));
@@ -178,7 +178,7 @@ impl<'a> Writer<'a> {
         let mut own = super::runs::Runs::default();
         let header = geometry.group_header(group);
         own.insert(header.start.0, header.start.0 + u64::from(header.count));
-        let span = self.plan.ledger.layout.span(&(group.0..group.0 + 1));
+        let span = self.plan.block_use.layout.span(&(group.0..group.0 + 1));
         let table_len = u64::from(geometry.inode_table_blocks());
         for (start, len) in
             [(tables.block_bitmap, 1), (tables.inode_bitmap, 1), (tables.inode_table, table_len)]

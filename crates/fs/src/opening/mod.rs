@@ -65,7 +65,7 @@ fn recovered(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Recovered
         return Ok(Recovered { device, recovery: None, unclean: None });
     }
     let (device, recovery) = replayed(device, options)?;
-    let is_phased = Choice::of(options, false) == Choice::Phased;
+    let is_phased = Choice::from_options(options, false) == Choice::Phased;
     let unclean = if is_phased { unclean(&device, options)? } else { None };
     Ok(Recovered { device, recovery, unclean })
 }
@@ -118,9 +118,9 @@ fn zoned(
 ) -> Result<Space> {
     let space = Space::for_reading(device, format, lenient)?;
     let descriptor = |group| space.descriptors().get(group);
-    format.zone = Zone::of(&format.geometry, raw, descriptor, write)?;
+    format.zone = Zone::from_descriptors(&format.geometry, raw, descriptor, write)?;
     if write {
-        format.zone = format.zone.keeping(map::kept(View { blocks: cache, format, space: &space })?)?;
+        format.zone = format.zone.keeping(map::own_files(View { blocks: cache, format, space: &space })?)?;
     }
     Ok(space)
 }
@@ -196,9 +196,9 @@ impl Volume {
             format.features.incompat.remove(Incompat::RECOVER);
         }
         let is_unclean = unclean.is_some() || raw.s_state.get() & STATE_VALID == 0;
-        let choice = Choice::of(options, format.features.compat.contains(Compat::HAS_JOURNAL));
+        let choice = Choice::from_options(options, format.features.compat.contains(Compat::HAS_JOURNAL));
         let cache = Cache::new(Arc::clone(&device), format.geometry.block_size, format.sealer);
-        let cache = cache.keeping(choice.keep());
+        let cache = cache.keeping(choice.cache_policy());
         let cache = Arc::new(match options.cache {
             Some(bytes) => cache.bounded(bytes),
             None => cache,

@@ -67,7 +67,7 @@ pub(super) fn recover(
     has_orphans: bool,
 ) -> Result<Option<Marked>> {
     let is_ours = mark::is_there(&read_superblock(&**device)?);
-    if (!is_ours || has_orphans) && !witness(device, options)? {
+    if (!is_ours || has_orphans) && !needs_recovery(device, options)? {
         return Ok(None);
     }
     let mut raw = read_superblock(&**device)?;
@@ -81,7 +81,7 @@ pub(super) fn recover(
 }
 
 /// Lets a check look at a volume and mend what it can; says whether anything is left to be reclaimed.
-fn witness(device: &Arc<dyn Device>, options: &OpenOptions) -> Result<bool> {
+fn needs_recovery(device: &Arc<dyn Device>, options: &OpenOptions) -> Result<bool> {
     let how = platfs_check::Options { now: options.now, memory: MEMORY, ..platfs_check::Options::default() };
     let mut listener = Listener::default();
     let outcome = platfs_check::check(Arc::clone(device), &how, &mut listener)?;

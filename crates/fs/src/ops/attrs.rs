@@ -6,11 +6,11 @@ use ondisk::units::{Block, InodeNumber};
 
 use super::changing::change;
 use super::node::Node;
-use super::rules::{self, Deed};
+use super::rules::{self, Operation};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::tx::Tx;
-use crate::volume::{Seen, Volume};
+use crate::volume::{VersionedInode, Volume};
 
 /// The four times of an inode; creation is `None` where the record has no room for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -106,7 +106,7 @@ impl Volume {
     pub fn metadata(&self, number: InodeNumber) -> Result<Metadata> {
         // Before the inode is looked at: what is written back meanwhile is counted there then.
         let waits = waits(self, number);
-        Metadata::of(&self.format, &self.view().inode(number)?, waits)
+        Metadata::from_inode(&self.format, &self.view().inode(number)?, waits)
     }
 }
 
@@ -126,7 +126,7 @@ pub(super) struct Waits {
 
 impl Metadata {
     /// What an inode says, with what was known to wait before it was looked at.
-    pub(super) fn of(format: &Format, inode: &Inode, waits: Waits) -> Result<Self> {
+    pub(super) fn from_inode(format: &Format, inode: &Inode, waits: Waits) -> Result<Self> {
         let block_size = format.geometry.block_size;
         let file_type = file_type(inode)?;
         let time = |field| inode.time(field).unwrap_or_default();
@@ -161,7 +161,7 @@ impl Node<'_> {
     /// # Errors
     /// Broken attributes; the device's failure.
     pub fn xattrs(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        Seen::look(self.volume, self.number)?.steady(|view, node| view.xattrs(node).all())
+        VersionedInode::read(self.volume, self.number)?.seqlock_read(|view, node| view.xattrs(node).all())
     }
 
     /// The full names of all extended attributes, without reading values kept elsewhere.
@@ -169,7 +169,7 @@ impl Node<'_> {
     /// # Errors
     /// As [`Node::xattrs`].
     pub fn xattr_names(&self) -> Result<Vec<Vec<u8>>> {
-        Seen::look(self.volume, self.number)?.steady(|view, node| view.xattrs(node).names())
+        VersionedInode::read(self.volume, self.number)?.seqlock_read(|view, node| view.xattrs(node).names())
     }
 
     /// The value of an extended attribute by its full name; `None` where there is none.
@@ -177,7 +177,8 @@ impl Node<'_> {
     /// # Errors
     /// As [`Node::xattrs`].
     pub fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        Seen::look(self.volume, self.number)?.steady(|view, node| view.xattrs(node).value(name))
+        VersionedInode::read(self.volume, self.number)?
+            .seqlock_read(|view, node| view.xattrs(node).value(name))
     }
 
     /// Sets one extended attribute, new or not, by its full name. Nothing changes if it has that value already, but for
@@ -189,7 +190,7 @@ impl Node<'_> {
     pub fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<()> {
         change(self.volume, |tx| {
             let mut inode = tx.inode(self.number)?;
-            rules::may(&inode, Deed::Attributes)?;
+            rules::may(&inode, Operation::Attributes)?;
             rules::may_have_attribute(file_type(&inode)?, name, Some(value))?;
             let is_list = name.starts_with(b"system.");
             if !is_list && tx.view().xattrs(&inode).value(name)?.as_deref() == Some(value) {
@@ -229,7 +230,7 @@ impl Node<'_> {
         change(self.volume, |tx| {
             let mut inode = tx.inode(self.number)?;
             if !self.volume.session.is_loading() {
-                rules::may(&inode, Deed::Attributes)?;
+                rules::may(&inode, Operation::Attributes)?;
             }
             attributes.store(&mut inode);
             tx.store(&mut inode)

@@ -13,12 +13,12 @@ use ondisk::units::InodeNumber;
 use super::attrs::file_type;
 use super::changing::change;
 use super::flush::WriteBack;
-use super::names::{Begun, NewInode, check_name};
+use super::names::{FirstBlock, NewInode, check_name};
 use super::remove::lower_links;
 use super::rights::Credentials;
-use super::rules::{self, Deed};
+use super::rules::{self, Operation};
 use crate::error::{Error, Result};
-use crate::file::{Ahead, WriteHint};
+use crate::file::{Allocation, WriteHint};
 use crate::tx::Tx;
 use crate::volume::Volume;
 
@@ -101,9 +101,9 @@ impl<'v> Bulk<'v> {
         files.iter().try_for_each(|file| check_name(file.name))?;
         change(self.volume, |tx| {
             let mut parent = tx.directory(directory)?;
-            rules::may(&parent, Deed::AddName)?;
+            rules::may(&parent, Operation::AddName)?;
             let mut replaced = Vec::new();
-            tx.gather();
+            tx.batch_writes();
             for file in files {
                 replaced.extend(tx.create_whole(&mut parent, file, self)?);
             }
@@ -124,11 +124,11 @@ impl<'v> Bulk<'v> {
         }
         if self.volume.order.survives_crashes() {
             // The old contents go with the name: the new ones come first.
-            WriteBack::of(self.volume).inode(number)?;
+            WriteBack::new(self.volume).inode(number)?;
         }
         change(self.volume, |tx| {
             let mut parent = tx.directory(directory)?;
-            rules::may(&parent, Deed::AddName)?;
+            rules::may(&parent, Operation::AddName)?;
             let Some(other) = tx.replaceable(&parent, name, self)? else {
                 return tx.link_in(number, directory, name).map(|()| None);
             };
@@ -137,7 +137,7 @@ impl<'v> Bulk<'v> {
             }
             let child = tx.one_more_link(number, &parent)?;
             tx.dir(&mut parent).retarget(name, number, file_type(&child)?)?;
-            let removed = Removed::of(name, &other);
+            let removed = Removed::from_entry(name, &other);
             tx.store_parent(&mut parent)?;
             tx.lose_name(other)?;
             Ok(Some(removed))
@@ -161,7 +161,7 @@ impl<'v> Bulk<'v> {
                     return Err(Error::IsDirectory);
                 }
                 tx.dir(&mut parent).remove(name)?;
-                removed.push(Removed::of(name, &child));
+                removed.push(Removed::from_entry(name, &child));
                 tx.lose_name(child)?;
             }
             tx.store_parent(&mut parent)?;
@@ -190,19 +190,19 @@ impl<'v> Bulk<'v> {
             let lives_on = handles.users(number) > 0 || tx.postpones_removal();
             let mut directory = directory;
             let mut removed = tx.lose_all_names(&mut directory, (known, lives_on), self)?;
-            removed.push(Removed::of(name, &directory));
+            removed.push(Removed::from_entry(name, &directory));
             tx.dir(&mut above).remove(name)?;
             lower_links(&mut above);
             tx.store_parent(&mut above)?;
             tx.lose_directory(directory)?;
             // Somebody began to use it in between: names in it would lead to nothing.
-            if lives_on || handles.is_dying(number) { Ok(removed) } else { Err(Error::NotEmpty) }
+            if lives_on || handles.is_deleting(number) { Ok(removed) } else { Err(Error::NotEmpty) }
         })
     }
 }
 
 impl Removed {
-    fn of(name: &[u8], child: &Inode) -> Self {
+    fn from_entry(name: &[u8], child: &Inode) -> Self {
         let is_directory = child.file_type() == Some(FileType::Directory);
         let links = if is_directory { 0 } else { child.links().saturating_sub(1) };
         Removed { name: name.to_vec(), inode: child.number(), links, is_directory }
@@ -233,13 +233,13 @@ impl<'v> Tx<'v> {
     ) -> Result<Option<Removed>> {
         let other = self.replaceable(parent, file.name, bulk)?;
         let file_type = file.new.kind.file_type();
-        let (number, mut child) = self.new_child(parent, file.name, &file.new, Begun::Now)?;
+        let (number, mut child) = self.new_child(parent, file.name, &file.new, FirstBlock::Now)?;
         if !file.data.is_empty() {
             if file_type != FileType::Regular {
                 return Err(Error::Invalid("only regular files have bytes".into()));
             }
             let hint = WriteHint { end: file.data.len() as u64, growing: false, reserved: false };
-            self.contents(&mut child).write_any(&mut Ahead::default(), (0, file.data), &hint, true)?;
+            self.contents(&mut child).write_any(&mut Allocation::default(), (0, file.data), &hint, true)?;
             self.note_size(child.size());
         }
         self.store(&mut child)?;
@@ -247,7 +247,7 @@ impl<'v> Tx<'v> {
             return self.dir(parent).add(file.name, number, file_type).map(|()| None);
         };
         self.dir(parent).retarget(file.name, number, file_type)?;
-        let removed = Removed::of(file.name, &other);
+        let removed = Removed::from_entry(file.name, &other);
         self.lose_name(other).map(|()| Some(removed))
     }
 
@@ -275,7 +275,7 @@ impl<'v> Tx<'v> {
             if lives_on {
                 self.dir(directory).remove(&entry.name)?;
             }
-            removed.push(Removed::of(&entry.name, &child));
+            removed.push(Removed::from_entry(&entry.name, &child));
             self.lose_name(child)?;
         }
         Ok(removed)

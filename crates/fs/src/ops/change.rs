@@ -8,7 +8,7 @@ use super::attrs::{Metadata, file_type, waits};
 use super::changing::change;
 use super::node::Node;
 use super::permissions::store_permissions;
-use super::rules::{self, Deed};
+use super::rules::{self, Operation};
 use crate::error::{Error, Result};
 use crate::volume::Volume;
 
@@ -82,7 +82,7 @@ impl Node<'_> {
         let node = change(self.volume, |tx| {
             let mut node = tx.inode(self.number)?;
             if !wanted.is_news_of_writes() {
-                rules::may(&node, if wanted.touch { Deed::Touch } else { Deed::Attributes })?;
+                rules::may(&node, if wanted.touch { Operation::Touch } else { Operation::Attributes })?;
             }
             if let Some(permissions) = wanted.permissions {
                 store_permissions(&mut node, permissions);
@@ -105,7 +105,7 @@ impl Node<'_> {
             tx.store(&mut node)?;
             Ok(node)
         })?;
-        Metadata::of(&self.volume.format, &node, waits)
+        Metadata::from_inode(&self.volume.format, &node, waits)
     }
 
     /// Sets the generation of an inode.
@@ -119,7 +119,7 @@ impl Node<'_> {
         }
         change(self.volume, |tx| {
             let mut node = tx.inode(self.number)?;
-            rules::may(&node, Deed::Attributes)?;
+            rules::may(&node, Operation::Attributes)?;
             node.raw_mut().i_generation.set(generation);
             tx.touch(&mut node, &[TimeField::Change]);
             tx.store(&mut node)

@@ -25,13 +25,13 @@ pub(crate) fn change<'v, T>(volume: &'v Volume, mut verb: impl FnMut(&mut Tx<'v>
     volume.uses().reap()?;
     let (mut left, mut need) = (SYNCS_FOR_SPACE, None);
     loop {
-        let settlements = volume.space.settlements();
+        let free_generation = volume.space.free_generation();
         let done = perform(volume, &mut verb);
         if need.is_none() && matches!(done, Err(Error::NoSpace | Error::NoInodes)) {
-            need = volume.space.in_need();
+            need = volume.space.low_space();
         }
         match done {
-            Err(Error::NoSpace | Error::NoInodes) if left > 0 && make_space(volume, settlements)? => {
+            Err(Error::NoSpace | Error::NoInodes) if left > 0 && make_space(volume, free_generation)? => {
                 left -= 1
             }
             done => {

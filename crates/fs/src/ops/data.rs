@@ -11,12 +11,12 @@ use super::extents::FileMap;
 use super::flush::WriteBack;
 use super::handles::Pin;
 use super::resize::Reshape;
-use super::rules::{self, Deed};
+use super::rules::{self, Operation};
 use crate::error::{Error, Result};
 use crate::file;
 use crate::map::Segment;
 use crate::ranges::in_parts;
-use crate::volume::{Seen, Volume};
+use crate::volume::{VersionedInode, Volume};
 
 /// A file, open to read.
 ///
@@ -69,10 +69,10 @@ impl<'v> Reader<'v> {
     #[must_use]
     pub fn segments(&self) -> FileMap<'v> {
         let end = self.volume.format.blocks_for(self.size);
-        let inode = WriteBack::of(self.volume)
+        let inode = WriteBack::new(self.volume)
             .written_back(self.inode.number())
             .unwrap_or_else(|| self.inode.clone());
-        FileMap::new(Seen::of(self.volume, inode), end)
+        FileMap::new(VersionedInode::unversioned(self.volume, inode), end)
     }
 
     /// The flags of its inode.
@@ -110,7 +110,7 @@ pub struct Writer<'v> {
     announced: u64,
     /// Where the data that is being written ends and a hole begins: space is taken ahead up to here.
     stretch: u64,
-    ahead: file::Ahead,
+    ahead: file::Allocation,
     position: u64,
     _pin: Pin<'v>,
 }
@@ -121,7 +121,7 @@ impl Writer<'_> {
     /// for it, which sparse files would never use.
     pub fn begin_stretch(&mut self, end: u64) {
         if end != self.stretch {
-            self.ahead = file::Ahead::default();
+            self.ahead = file::Allocation::default();
             self.stretch = end;
         }
     }
@@ -138,7 +138,7 @@ impl Writer<'_> {
         let volume = self.volume;
         let block = u64::from(volume.format.geometry.block_size.bytes());
         let end = offset.saturating_add(data.len() as u64);
-        Reshape::of(volume, self.inode).alone(|| {
+        Reshape::new(volume, self.inode).alone(|| {
             in_parts(offset..end, block, u64::MAX, |part| {
                 let inside = |place: u64| usize::try_from(place - offset).unwrap_or(usize::MAX);
                 self.write_alone(
@@ -158,10 +158,10 @@ impl Writer<'_> {
         change(volume, |tx| {
             if std::mem::replace(&mut again, true) {
                 // What the dropped update used of it is free again, and the best place.
-                *ahead = file::Ahead::default();
+                *ahead = file::Allocation::default();
             }
             let mut node = tx.inode(number)?;
-            rules::may(&node, Deed::Write { offset, overwrites: false })?;
+            rules::may(&node, Operation::Write { offset, overwrites: false })?;
             if !volume.session.is_loading() {
                 tx.lose_privileges(&mut node, false)?;
             }
@@ -177,7 +177,7 @@ impl Writer<'_> {
 
 impl Drop for Writer<'_> {
     fn drop(&mut self) {
-        self.ahead = file::Ahead::default();
+        self.ahead = file::Allocation::default();
         if self.volume.session.handles.forget_writer(self.inode) {
             self.volume.space.closed(self.inode);
         }
@@ -227,8 +227,8 @@ impl Volume {
         if file_type(&inode)? != FileType::Regular {
             return Err(Error::Invalid("only regular files can be written".into()));
         }
-        rules::may(&inode, Deed::Open { append: true })?;
-        let ahead = file::Ahead::default();
+        rules::may(&inode, Operation::Open { append: true })?;
+        let ahead = file::Allocation::default();
         self.session.handles.add_writer(number);
         Ok(Writer { volume: self, inode: number, announced, stretch: announced, ahead, position: 0, _pin })
     }
@@ -238,7 +238,7 @@ impl Volume {
     /// # Errors
     /// Not a symbolic link; a target longer than a block allows; a broken map.
     pub fn read_link(&self, number: InodeNumber) -> Result<Vec<u8>> {
-        Seen::look(self, number)?.steady(|view, inode| {
+        VersionedInode::read(self, number)?.seqlock_read(|view, inode| {
             if file_type(inode)? != FileType::Symlink {
                 return Err(Error::Invalid("not a symbolic link".into()));
             }

@@ -11,7 +11,7 @@ use super::write::{WriteOptions, bytes_of, find_space, holes, keep_limits, limit
 use crate::dirty::{DirtyFile, State, clusters};
 use crate::error::{Error, Result};
 use crate::ranges::{ByteRange, FileBlocks};
-use crate::volume::{Seen, Volume};
+use crate::volume::{VersionedInode, Volume};
 
 /// Tries to have space promised while write-back and sync may yet find some.
 const TRIES: u32 = 3;
@@ -31,16 +31,16 @@ impl Volume {
             return Err(Error::ReadOnly);
         }
         let _pin = self.pin(number)?;
-        let mut seen = Seen::look(self, number)?;
+        let mut seen = VersionedInode::read(self, number)?;
         regular(seen.node(), "written")?;
         let file = self.session.delayed.enter(number);
         let range = ByteRange::new(offset, offset.saturating_add(len));
         let blocks = range.outer(self.format.geometry.block_size).within(FileBlocks::ALL);
         let mut tried = 1;
         loop {
-            let settlements = self.space.settlements();
+            let free_generation = self.space.free_generation();
             match self.expect_once(&mut seen, &file, blocks) {
-                Err(Error::NoSpace) if tried < TRIES => find_space(self, settlements)?,
+                Err(Error::NoSpace) if tried < TRIES => find_space(self, free_generation)?,
                 // What has lost its last name and its last user is still its owner's.
                 Err(Error::QuotaExceeded { .. }) if tried == 1 => self.uses().clear_away()?,
                 done => return done,
@@ -103,20 +103,20 @@ impl Volume {
     /// The parts of some blocks of a file that are holes, have no bytes in memory, and wait for none.
     fn unexpected(&self, number: InodeNumber, blocks: FileBlocks) -> Result<Vec<FileBlocks>> {
         let _pin = self.pin(number)?;
-        let mut seen = Seen::look(self, number)?;
+        let mut seen = VersionedInode::read(self, number)?;
         regular(seen.node(), "written")?;
         let file = self.session.delayed.enter(number);
-        let holes = seen.steady(|view, node| holes(view, node, blocks))?;
+        let holes = seen.seqlock_read(|view, node| holes(view, node, blocks))?;
         let state = file.state();
         let clean = holes.iter().flat_map(|hole| state.pages.clean_parts(*hole));
         Ok(clean.flat_map(|part| state.ahead.missing(part)).collect())
     }
 
-    fn expect_once(&self, seen: &mut Seen<'_>, file: &DirtyFile, blocks: FileBlocks) -> Result<()> {
+    fn expect_once(&self, seen: &mut VersionedInode<'_>, file: &DirtyFile, blocks: FileBlocks) -> Result<()> {
         let _shared = file.share();
         loop {
             let settled = file.state().settled;
-            let holes = seen.steady(|view, node| holes(view, node, blocks))?;
+            let holes = seen.seqlock_read(|view, node| holes(view, node, blocks))?;
             if holes.is_empty() {
                 return Ok(());
             }
@@ -157,10 +157,10 @@ impl Volume {
         if lacking > 0 {
             state.ahead.join(self.space.promise(lacking, self.context().spared)?);
         }
-        let ledgers = &self.session.ledgers;
-        if ledgers.is_on() {
+        let quota_files = &self.session.quota_files;
+        if quota_files.is_on() {
             let owner = [node.uid(), node.gid(), node.project()];
-            ledgers.reserve(&mut state.ahead.reserved, owner, bytes_of(self, more));
+            quota_files.reserve(&mut state.ahead.reserved, owner, bytes_of(self, more));
         }
         parts.iter().for_each(|part| state.ahead.add(*part, log2));
         Ok(())

@@ -6,14 +6,14 @@ use ondisk::units::{FileBlock, InodeNumber, low_u32};
 
 use crate::error::{Error, Result};
 use crate::map::{Segment, State};
-use crate::volume::{Seen, Volume};
+use crate::volume::{VersionedInode, Volume};
 
 /// The stretches of an inode's map in file order.
 ///
 /// A map that holds more blocks than the volume has, as hostile images tie together from a few blocks,
 /// is reported as corrupt, so that a walk is never longer than the volume is large.
 pub struct FileMap<'v> {
-    seen: Seen<'v>,
+    seen: VersionedInode<'v>,
     at: u64,
     end: u64,
     /// Blocks that may still come.
@@ -24,7 +24,7 @@ pub struct FileMap<'v> {
 
 impl<'v> FileMap<'v> {
     /// The stretches up to file block `end`; none if the contents are in the inode.
-    pub(super) fn new(seen: Seen<'v>, end: u64) -> Self {
+    pub(super) fn new(seen: VersionedInode<'v>, end: u64) -> Self {
         let format = &seen.volume().format;
         let blocks = format.geometry.blocks;
         // On volumes that deduplicate, blocks stand in many places.
@@ -49,7 +49,7 @@ impl<'v> FileMap<'v> {
     fn step(&mut self) -> Result<Segment> {
         let at = FileBlock(low_u32(self.at));
         let rest = Segment { logical: at, count: self.end - self.at, state: State::Hole };
-        let mut segment = self.seen.steady(|view, inode| match inode.has_map() {
+        let mut segment = self.seen.seqlock_read(|view, inode| match inode.has_map() {
             true => view.map(inode).lookup(at),
             false => Ok(rest),
         })?;
@@ -88,6 +88,6 @@ impl Volume {
     /// # Errors
     /// A broken inode; the device's failure. A broken map is an error of the iterator, which then ends.
     pub fn map(&self, number: InodeNumber) -> Result<FileMap<'_>> {
-        Ok(FileMap::new(Seen::look(self, number)?, 1 << 32))
+        Ok(FileMap::new(VersionedInode::read(self, number)?, 1 << 32))
     }
 }

@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::dirty::{DirtyFile, Folios, Reason, Run};
 use crate::error::{Error, Flow, Result};
 use crate::file;
-use crate::map::{Near, Segment, State};
+use crate::map::{LastLeaf, Segment, State};
 use crate::ranges::{FileBlocks, in_parts};
 use crate::tx::Tx;
 use crate::txn::Account;
@@ -27,16 +27,16 @@ use crate::volume::Volume;
 const RECONSIDER: Duration = Duration::from_millis(10);
 
 /// Where a stretch of file blocks goes.
-struct Place {
+struct MappedRun {
     blocks: FileBlocks,
     /// The disk block of the first.
     start: Block,
     /// What they were before.
-    was: Was,
+    was: PriorState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Was {
+enum PriorState {
     Mapped,
     Unwritten,
     Hole,
@@ -47,7 +47,7 @@ enum Was {
 const LONGEST: u64 = 2048;
 
 /// What a write-back takes along.
-struct Flight {
+struct WritebackBatch {
     runs: Vec<Run>,
     account: Option<Account>,
     /// What is reserved of the owner's limits.
@@ -82,7 +82,7 @@ impl Volume {
     pub fn write_back(&self, before: Option<Timestamp>) -> Result<()> {
         let reason = if before.is_some() { Reason::Age } else { Reason::All };
         self.session.delayed.buffers().trim();
-        WriteBack::of(self).files(&self.session.delayed.oldest(before), reason)
+        WriteBack::new(self).files(&self.session.delayed.oldest(before), reason)
     }
 
     /// Blocks up to `patience` until half the delay budget is dirty, then writes back files that stopped growing. For
@@ -93,7 +93,7 @@ impl Volume {
     pub fn write_back_ahead(&self, patience: Duration) -> Result<()> {
         self.session.delayed.wait_until_filling(patience);
         let files = self.session.delayed.ahead();
-        let done = WriteBack::of(self).files(&files, Reason::Pressure);
+        let done = WriteBack::new(self).files(&files, Reason::Pressure);
         if (files.is_empty() || done.is_err()) && self.session.delayed.is_filling() {
             std::thread::sleep(patience.min(RECONSIDER));
         }
@@ -115,7 +115,7 @@ pub(super) struct WriteBack<'v> {
 
 impl<'v> WriteBack<'v> {
     /// Write-back of delayed bytes, on a handle's terms.
-    pub(super) fn of(volume: &'v Volume) -> Self {
+    pub(super) fn new(volume: &'v Volume) -> Self {
         WriteBack { volume }
     }
 
@@ -130,7 +130,7 @@ impl<'v> WriteBack<'v> {
         let mut first = Ok(());
         for file in files {
             let _shared = file.share();
-            if let Err(error) = WriteBack::of(&entitled).file(file, reason) {
+            if let Err(error) = WriteBack::new(&entitled).file(file, reason) {
                 // Returned here, and once more by a sync of that file.
                 file.state().failures.note(&error);
                 first = first.and(Err(error));
@@ -165,25 +165,25 @@ impl<'v> WriteBack<'v> {
             // It is being destroyed, and its bytes go with it; or stay, if that fails.
             return Ok(());
         };
-        let Some(mut flight) = self.take_off(file, reason) else { return Ok(()) };
+        let Some(mut batch) = self.take_off(file, reason) else { return Ok(()) };
         if self.volume.space.holds_most() {
             // What can't be had so is no worse than before.
-            make_space(self.volume, self.volume.space.settlements())?;
+            make_space(self.volume, self.volume.space.free_generation())?;
         }
-        let settlements = self.volume.space.settlements();
-        let mut done = self.map_and_write(file, &flight);
-        let _need = if matches!(done, Err(Error::NoSpace)) { self.volume.space.in_need() } else { None };
-        if matches!(done, Err(Error::NoSpace)) && make_space(self.volume, settlements)? {
-            done = self.map_and_write(file, &flight);
+        let free_generation = self.volume.space.free_generation();
+        let mut done = self.map_and_write(file, &batch);
+        let _need = if matches!(done, Err(Error::NoSpace)) { self.volume.space.low_space() } else { None };
+        if matches!(done, Err(Error::NoSpace)) && make_space(self.volume, free_generation)? {
+            done = self.map_and_write(file, &batch);
         }
         if matches!(done, Err(Error::NoSpace)) {
-            flight.sparing = true;
-            done = self.map_and_write(file, &flight);
+            batch.sparing = true;
+            done = self.map_and_write(file, &batch);
             file.state().leaving.clear();
         }
         if matches!(done, Err(Error::NoSpace)) {
             // It stays dirty, and may find space later.
-            put_back(file, flight);
+            put_back(file, batch);
             return done;
         }
         let mut state = file.state();
@@ -192,21 +192,21 @@ impl<'v> WriteBack<'v> {
         self.volume
             .session
             .delayed
-            .change(file, &mut state, Timestamp::default(), |pages| pages.settle(flight.runs));
+            .change(file, &mut state, Timestamp::default(), |pages| pages.settle(batch.runs));
         state.settled += 1;
         let complete = state.is_complete();
         drop(state);
         let held = self.volume.space.wants_file()
             && self.volume.session.delayed.hears_closes()
             && self.volume.session.handles.users(file.number()) > 1;
-        if complete || (!flight.growing && !held) {
+        if complete || (!batch.growing && !held) {
             self.volume.space.closed(file.number());
         }
         done
     }
 
     /// Takes all that is dirty of a file, with what was promised to it; it stays visible.
-    fn take_off(&self, file: &DirtyFile, reason: Reason) -> Option<Flight> {
+    fn take_off(&self, file: &DirtyFile, reason: Reason) -> Option<WritebackBatch> {
         let mut state = file.state();
         if state.pages.is_empty() {
             return None;
@@ -214,7 +214,7 @@ impl<'v> WriteBack<'v> {
         let growing = self.volume.session.delayed.may_grow(&mut state, reason);
         let account = state.promise.take().map(|promise| Arc::new(Mutex::new(promise)));
         let clusters = std::mem::take(&mut state.clusters);
-        Some(Flight {
+        Some(WritebackBatch {
             runs: state.pages.snapshot(),
             account,
             reserved: state.reserved.take(),
@@ -227,22 +227,22 @@ impl<'v> WriteBack<'v> {
     }
 
     /// Maps what has no blocks, then writes the bytes.
-    fn map_and_write(&self, file: &DirtyFile, flight: &Flight) -> Result<()> {
+    fn map_and_write(&self, file: &DirtyFile, batch: &WritebackBatch) -> Result<()> {
         self.volume.syncing().mark_changed()?;
         self.volume.uses().reap()?;
-        let dirty = stretches(&flight.runs, self.volume.format.geometry.block_size.log2());
+        let dirty = stretches(&batch.runs, self.volume.format.geometry.block_size.log2());
         let count = dirty.iter().map(|stretch| stretch.len()).sum();
         let most = self.volume.order.blocks_at_once();
         in_parts(0..count, 1, most, |part| {
-            self.part(file, flight, FileBlocks::new(nth(&dirty, part.start), nth(&dirty, part.end - 1) + 1))
+            self.part(file, batch, FileBlocks::new(nth(&dirty, part.start), nth(&dirty, part.end - 1) + 1))
         })?;
         self.volume.syncing().relieve()
     }
 
-    /// What of a flight belongs to a range of file blocks.
-    fn part(&self, file: &DirtyFile, flight: &Flight, blocks: FileBlocks) -> Result<()> {
+    /// What of a batch belongs to a range of file blocks.
+    fn part(&self, file: &DirtyFile, batch: &WritebackBatch, blocks: FileBlocks) -> Result<()> {
         loop {
-            match self.part_once(file, flight, blocks) {
+            match self.part_once(file, batch, blocks) {
                 Err(Flow::Full) => self.volume.syncing().commit()?,
                 Err(flow) => return Err(flow.into_error()),
                 Ok(()) => return Ok(()),
@@ -250,27 +250,27 @@ impl<'v> WriteBack<'v> {
         }
     }
 
-    fn part_once(&self, file: &DirtyFile, flight: &Flight, blocks: FileBlocks) -> Result<(), Flow> {
+    fn part_once(&self, file: &DirtyFile, batch: &WritebackBatch, blocks: FileBlocks) -> Result<(), Flow> {
         let _write = self.volume.order.begin_data_write();
         let mut places = Vec::new();
         let mut map = |tx: &mut Tx<'_>| {
             places.clear();
-            if let Some(account) = &flight.account {
+            if let Some(account) = &batch.account {
                 tx.draw_on(account);
             }
             tx.charges.is_paid = true;
-            tx.map_flight(file, flight, blocks, &mut places)?;
-            tx.pay_reserved(flight, &places);
+            tx.map_batch(file, batch, blocks, &mut places)?;
+            tx.pay_reserved(batch, &places);
             if !tx.journals_data() {
                 return Ok(());
             }
-            self.each_piece(&flight.runs, &places, |place, piece| tx.put_data(file.number(), place, piece))
+            self.each_piece(&batch.runs, &places, |place, piece| tx.put_data(file.number(), place, piece))
         };
         self.volume.attempt(&mut map, true)?;
         if self.volume.order.journals_data() {
             return Ok(());
         }
-        let done = self.each_piece(&flight.runs, &places, |place, piece| {
+        let done = self.each_piece(&batch.runs, &places, |place, piece| {
             let written = self.volume.cache.device().write_at(place, piece);
             written.map_err(|source| Error::io(format!("writing inode {}", file.number()), source))
         });
@@ -283,16 +283,16 @@ impl<'v> WriteBack<'v> {
     }
 
     /// Makes blocks that did not get their bytes what they were before, as part of the same transaction.
-    fn take_back(&self, number: InodeNumber, places: &[Place]) -> Result<()> {
+    fn take_back(&self, number: InodeNumber, places: &[MappedRun]) -> Result<()> {
         let mut undo = |tx: &mut Tx<'_>| {
             let mut node = tx.inode(number)?;
             for place in places {
                 match place.was {
-                    Was::Mapped => {}
-                    Was::Unwritten => {
+                    PriorState::Mapped => {}
+                    PriorState::Unwritten => {
                         tx.map(&mut node).set_unwritten(place.blocks, true)?;
                     }
-                    Was::Hole => {
+                    PriorState::Hole => {
                         tx.map(&mut node).unmap(place.blocks)?;
                     }
                 }
@@ -307,12 +307,12 @@ impl<'v> WriteBack<'v> {
     fn each_piece(
         &self,
         runs: &[Run],
-        places: &[Place],
+        places: &[MappedRun],
         mut write: impl FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let size = self.volume.format.geometry.block_size;
         let mut runs = runs.iter().peekable();
-        for Place { blocks, start, .. } in places {
+        for MappedRun { blocks, start, .. } in places {
             while let Some((first, data)) = runs.peek() {
                 let run_end = first + size.blocks_for(data.len() as u64);
                 let (low, high) = (blocks.start.max(*first), blocks.end.min(run_end));
@@ -329,7 +329,7 @@ impl<'v> WriteBack<'v> {
                         let buffers = self.volume.session.delayed.buffers();
                         let whole = filled_up(buffers.take(len), piece, len);
                         let written = write(place, &whole);
-                        buffers.give(whole);
+                        buffers.put_back(whole);
                         written?;
                     }
                 }
@@ -345,33 +345,33 @@ impl<'v> WriteBack<'v> {
 
 impl<'v> Tx<'v> {
     /// What got blocks is charged with this update, and reserved no longer.
-    fn pay_reserved(&mut self, flight: &Flight, places: &[Place]) {
-        if let Some(reserved) = flight.reserved.clone() {
-            let new = places.iter().filter(|place| place.was == Was::Hole);
+    fn pay_reserved(&mut self, batch: &WritebackBatch, places: &[MappedRun]) {
+        if let Some(reserved) = batch.reserved.clone() {
+            let new = places.iter().filter(|place| place.was == PriorState::Hole);
             let blocks: u64 = new.map(|place| place.blocks.len()).sum();
             let bytes = blocks << self.format.geometry.block_size.log2();
             self.on_commit(move || reserved.pay(bytes));
         }
     }
 
-    fn map_flight(
+    fn map_batch(
         &mut self,
         file: &DirtyFile,
-        flight: &Flight,
+        batch: &WritebackBatch,
         part: FileBlocks,
-        places: &mut Vec<Place>,
+        places: &mut Vec<MappedRun>,
     ) -> Result<()> {
         let mut node = self.inode(file.number())?;
         let bytes = part.bytes(self.format.geometry.block_size);
         let mut contents = self.contents(&mut node);
         contents.grow_out()?;
         contents.zero_behind_end(bytes.start.max(contents.size()))?;
-        let mut near = Near::default();
-        for stretch in stretches(&flight.runs, self.format.geometry.block_size.log2()) {
-            self.map_stretch(&mut node, stretch.within(part), (file, flight), (places, &mut near))?;
+        let mut near = LastLeaf::default();
+        for stretch in stretches(&batch.runs, self.format.geometry.block_size.log2()) {
+            self.map_stretch(&mut node, stretch.within(part), (file, batch), (places, &mut near))?;
         }
-        if !flight.sparing {
-            let unwritten = places.iter().filter(|place| place.was == Was::Unwritten);
+        if !batch.sparing {
+            let unwritten = places.iter().filter(|place| place.was == PriorState::Unwritten);
             let converted: Vec<FileBlocks> = unwritten.map(|place| place.blocks).collect();
             // What holds the map to change it has the next sync of the bytes wait for a commit.
             if !converted.is_empty() {
@@ -379,7 +379,7 @@ impl<'v> Tx<'v> {
             }
         }
         // What zeros were written to belongs to the file with this part.
-        let end = if flight.sparing { flight.end } else { flight.end.min(bytes.end) };
+        let end = if batch.sparing { batch.end } else { batch.end.min(bytes.end) };
         if end > node.size() {
             node.set_size(end);
         }
@@ -394,48 +394,48 @@ impl<'v> Tx<'v> {
         &mut self,
         node: &mut Inode,
         mut left: FileBlocks,
-        (file, flight): (&DirtyFile, &Flight),
-        (places, near): (&mut Vec<Place>, &mut Near),
+        (file, batch): (&DirtyFile, &WritebackBatch),
+        (places, near): (&mut Vec<MappedRun>, &mut LastLeaf),
     ) -> Result<()> {
         let log2 = self.format.geometry.block_size.log2();
-        let mut ahead = file::Ahead::default();
+        let mut ahead = file::Allocation::default();
         let (mut hole_end, mut rest) = (0, None);
         while !left.is_empty() {
             let found = self.view().map(node).lookup_near(near, left.first())?;
             let mut blocks = FileBlocks::from_count(found.logical, found.count).within(left);
             let (start, was) = match found.state {
-                State::Mapped(block) => (block, Was::Mapped),
+                State::Mapped(block) => (block, PriorState::Mapped),
                 State::Unwritten(block) => {
-                    if flight.sparing {
-                        *near = Near::default();
-                        let limit = self.format.blocks_for(flight.end.max(node.size()));
+                    if batch.sparing {
+                        *near = LastLeaf::default();
+                        let limit = self.format.blocks_for(batch.end.max(node.size()));
                         self.set_written_sparing(node, file, blocks, limit)?;
                     }
-                    (block, Was::Unwritten)
+                    (block, PriorState::Unwritten)
                 }
                 State::Hole => {
-                    if flight.follows.is_some() {
+                    if batch.follows.is_some() {
                         // Each is asked for by itself.
                         hole_end = 0;
                         blocks.end = blocks.end.min(rest.take().unwrap_or(blocks.start + LONGEST));
                     }
                     let asked = blocks.end;
                     if blocks.start >= hole_end {
-                        ahead = file::Ahead::default();
+                        ahead = file::Allocation::default();
                         hole_end = blocks.end;
                     }
-                    *near = Near::default();
+                    *near = LastLeaf::default();
                     let hint =
-                        file::WriteHint { end: hole_end << log2, growing: flight.growing, reserved: false };
+                        file::WriteHint { end: hole_end << log2, growing: batch.growing, reserved: false };
                     let hole = Segment { count: blocks.len(), ..found };
                     let (start, count) = self.contents(node).map_hole(&mut ahead, hole, &hint, false)?;
                     blocks.end = blocks.start + count;
-                    let short = flight.follows.as_ref().filter(|_| blocks.end < asked);
+                    let short = batch.follows.as_ref().filter(|_| blocks.end < asked);
                     rest = short.and_then(|folios| folios.rest(blocks.end));
-                    (start, Was::Hole)
+                    (start, PriorState::Hole)
                 }
             };
-            places.push(Place { blocks, start, was });
+            places.push(MappedRun { blocks, start, was });
             left.start = blocks.end;
         }
         Ok(())
@@ -449,11 +449,11 @@ fn filled_up(mut whole: Vec<u8>, piece: &[u8], len: usize) -> Vec<u8> {
 }
 
 /// The bytes could not be written: what is left of their promise is theirs again.
-fn put_back(file: &DirtyFile, flight: Flight) {
+fn put_back(file: &DirtyFile, batch: WritebackBatch) {
     let mut state = file.state();
-    state.clusters += flight.clusters;
-    state.reserved = state.reserved.take().or(flight.reserved);
-    if let Some(Ok(account)) = flight.account.map(Arc::try_unwrap) {
+    state.clusters += batch.clusters;
+    state.reserved = state.reserved.take().or(batch.reserved);
+    if let Some(Ok(account)) = batch.account.map(Arc::try_unwrap) {
         let promise = account.into_inner().unwrap_or_else(PoisonError::into_inner);
         match &mut state.promise {
             Some(held) => held.join(promise),

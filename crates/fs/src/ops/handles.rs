@@ -28,7 +28,7 @@ pub struct Pin<'v> {
 
 impl<'v> Pin<'v> {
     /// Of an inode that was pinned already.
-    pub(super) fn held(volume: &'v Volume, number: InodeNumber) -> Self {
+    pub(super) fn already_counted(volume: &'v Volume, number: InodeNumber) -> Self {
         Pin { volume, number }
     }
 }
@@ -41,35 +41,35 @@ impl Drop for Pin<'_> {
 
 /// An inode that an update destroys. To be claimed behind all else that its end brings: when it can be
 /// pinned again, the number is free, and nothing must be left of it.
-struct Dying<'v> {
+struct DeletingInode<'v> {
     handles: &'v Handles,
     number: InodeNumber,
 }
 
-impl Claim for Dying<'_> {
-    fn keep(self: Box<Self>) {}
+impl Claim for DeletingInode<'_> {
+    fn commit(self: Box<Self>) {}
 }
 
-impl Drop for Dying<'_> {
+impl Drop for DeletingInode<'_> {
     fn drop(&mut self) {
-        self.handles.spare(self.number);
+        self.handles.unmark_deleting(self.number);
     }
 }
 
 /// A user of an inode that an update makes. An attempt that is dropped takes it along (I40).
-struct Beginning<'v> {
+struct NewInodePin<'v> {
     handles: &'v Handles,
     number: InodeNumber,
     is_kept: bool,
 }
 
-impl Claim for Beginning<'_> {
-    fn keep(mut self: Box<Self>) {
+impl Claim for NewInodePin<'_> {
+    fn commit(mut self: Box<Self>) {
         self.is_kept = true;
     }
 }
 
-impl Drop for Beginning<'_> {
+impl Drop for NewInodePin<'_> {
     fn drop(&mut self) {
         if !self.is_kept {
             self.handles.unpin(self.number);
@@ -130,7 +130,7 @@ impl<'v> Uses<'v> {
                 return last;
             }
             if rest {
-                WriteBack::of(volume).written_back(number);
+                WriteBack::new(volume).written_back(number);
             }
             volume.space.closed(number);
         }
@@ -153,7 +153,7 @@ impl<'v> Uses<'v> {
     /// # Errors
     /// The device's failure.
     pub fn clear_away(&self) -> Result<()> {
-        if self.volume.session.handles.has_doomed() { change(self.volume, |_| Ok(())) } else { Ok(()) }
+        if self.volume.session.handles.has_deletable() { change(self.volume, |_| Ok(())) } else { Ok(()) }
     }
 
     /// Packs the maps that need it. It only saves space, so that a failure to do it is none.
@@ -176,9 +176,9 @@ impl<'v> Uses<'v> {
     /// The device's failure; all that were left wait.
     pub(super) fn reap(&self) -> Result<()> {
         let handles = &self.volume.session.handles;
-        let (mut doomed, mut waiting) = (handles.take_doomed().into_iter(), Vec::new());
+        let (mut deletable, mut waiting) = (handles.take_deletable().into_iter(), Vec::new());
         let mut failed = Ok(());
-        for number in doomed.by_ref() {
+        for number in deletable.by_ref() {
             match self.end_orphan(number) {
                 Ok(()) => {}
                 Err(Error::NoSpace | Error::NoInodes | Error::QuotaExceeded { .. }) => waiting.push(number),
@@ -190,7 +190,7 @@ impl<'v> Uses<'v> {
                 Err(_) => self.volume.session.note_damage(),
             }
         }
-        handles.await_end(waiting.into_iter().chain(doomed));
+        handles.await_end(waiting.into_iter().chain(deletable));
         failed
     }
 
@@ -199,14 +199,14 @@ impl<'v> Uses<'v> {
         let handles = &self.volume.session.handles;
         let done = perform(self.volume, &mut |tx| {
             // Meanwhile it may have got a user, or a name.
-            if handles.orphan(number).is_none() || !handles.doom(number) {
+            if handles.orphan(number).is_none() || !handles.mark_deleting(number) {
                 return Ok(());
             }
-            let dying = Dying { handles, number };
+            let deleting = DeletingInode { handles, number };
             let node = tx.inode(number)?;
             tx.leave_orphans(&node)?;
             tx.finish_orphan(node)?;
-            tx.claim(dying);
+            tx.claim(deleting);
             Ok(())
         });
         match done {
@@ -225,7 +225,7 @@ impl<'v> Uses<'v> {
         leave: &dyn Fn(&mut Tx<'v>, &Inode) -> Result<()>,
     ) -> Result<()> {
         let handles = &self.volume.session.handles;
-        if !handles.doom(number) {
+        if !handles.mark_deleting(number) {
             return Ok(());
         }
         let cut = self.volume.view().inode(number).and_then(|node| {
@@ -237,12 +237,12 @@ impl<'v> Uses<'v> {
                 let node = tx.inode(number)?;
                 leave(tx, &node)?;
                 tx.finish_orphan(node)?;
-                tx.on_commit(move || handles.spare(number));
+                tx.on_commit(move || handles.unmark_deleting(number));
                 Ok(())
             })
         });
         if done.is_err() {
-            self.volume.session.handles.spare(number);
+            self.volume.session.handles.unmark_deleting(number);
         }
         done
     }
@@ -289,18 +289,18 @@ impl<'v> Tx<'v> {
         if !handles.pin(number) {
             return Err(Error::NotFound);
         }
-        self.claim(Beginning { handles, number, is_kept: false });
+        self.claim(NewInodePin { handles, number, is_kept: false });
         Ok(())
     }
 
     /// What becomes of an inode that has lost its last name: it goes at once, or it becomes an orphan.
-    pub(super) fn bury(&mut self, mut node: Inode) -> Result<()> {
-        if !self.postpones_removal() && self.session.handles.doom(node.number()) {
-            let dying = Dying { handles: &self.session.handles, number: node.number() };
+    pub(super) fn orphan_or_delete(&mut self, mut node: Inode) -> Result<()> {
+        if !self.postpones_removal() && self.session.handles.mark_deleting(node.number()) {
+            let deleting = DeletingInode { handles: &self.session.handles, number: node.number() };
             // A file that is being cut is on it with its names.
             self.leave_orphans(&node)?;
             self.destroy(node)?;
-            self.claim(dying);
+            self.claim(deleting);
             return Ok(());
         }
         self.join_orphans(&mut node);
@@ -348,7 +348,7 @@ impl<'v> Tx<'v> {
             return;
         }
         node.raw_mut().i_dtime.set(session.superblock().s_last_orphan.get());
-        let on_disk = self.format.on_disk(number);
+        let on_disk = self.format.physical_number(number);
         self.on_commit(move || {
             session.handles.add_orphan(number);
             session.edit_superblock(|raw| raw.s_last_orphan.set(on_disk.get()));

@@ -9,7 +9,7 @@ use ondisk::units::{ClusterRun, InodeNumber};
 
 use super::attrs::file_type;
 use super::changing::change;
-use super::names::{Begun, NewInode, check_name};
+use super::names::{FirstBlock, NewInode, check_name};
 use crate::dir::DirName;
 use crate::error::{Error, Result};
 use crate::volume::Volume;
@@ -43,7 +43,7 @@ impl Loader<'_> {
         check_name(name)?;
         change(self.volume, |tx| {
             let mut parent = tx.directory(directory)?;
-            let (number, mut child) = tx.new_child(&mut parent, name, new, Begun::Later)?;
+            let (number, mut child) = tx.new_child(&mut parent, name, new, FirstBlock::Later)?;
             tx.store(&mut child)?;
             if new.kind.file_type() == FileType::Directory {
                 tx.store(&mut parent)?;

@@ -9,12 +9,12 @@ use placement::InodeRequest;
 
 use super::attrs::{Attributes, file_type};
 use super::changing::change;
-use super::rules::{self, Deed};
+use super::rules::{self, Operation};
 use crate::cache::Role;
 use crate::dir::{Batch, DirEntry, Sequence};
 use crate::error::{Error, Result};
 use crate::tx::Tx;
-use crate::volume::{Seen, Volume};
+use crate::volume::{VersionedInode, Volume};
 
 /// Longest name in bytes.
 pub const NAME_MAX: usize = 255;
@@ -44,7 +44,7 @@ pub enum Kind<'a> {
 
 /// When a new directory gets its first block.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Begun {
+pub(super) enum FirstBlock {
     /// With its inode.
     Now,
     /// With all its names.
@@ -98,8 +98,8 @@ impl Volume {
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`]; a broken directory; the device's failure.
     pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<InodeNumber> {
-        let found =
-            Seen::look(self, directory)?.steady(|view, node| view.dir(directory_only(node)?).lookup(name))?;
+        let found = VersionedInode::read(self, directory)?
+            .seqlock_read(|view, node| view.dir(directory_only(node)?).lookup(name))?;
         found.map(|(found, _)| found).ok_or(Error::NotFound)
     }
 
@@ -138,8 +138,8 @@ impl Volume {
     /// # Errors
     /// Not a directory. Damage is reported once all names before it were listed.
     pub fn read_dir_from(&self, directory: InodeNumber, position: u64) -> Result<Vec<(DirEntry, u64)>> {
-        Seen::look(self, directory)?
-            .steady(|view, node| view.dir(directory_only(node)?).batch(position, Sequence::Positions))
+        VersionedInode::read(self, directory)?
+            .seqlock_read(|view, node| view.dir(directory_only(node)?).batch(position, Sequence::Positions))
             .map(|batch| batch.entries)
     }
 
@@ -207,11 +207,11 @@ pub(crate) fn resolve_from(
 impl<'v> Tx<'v> {
     fn create_in(&mut self, directory: InodeNumber, name: &[u8], new: &NewInode<'_>) -> Result<InodeNumber> {
         let mut parent = self.directory(directory)?;
-        rules::may(&parent, Deed::AddName)?;
+        rules::may(&parent, Operation::AddName)?;
         if self.has_name(&parent, name)? {
             return Err(Error::Exists);
         }
-        let (number, mut child) = self.new_child(&mut parent, name, new, Begun::Now)?;
+        let (number, mut child) = self.new_child(&mut parent, name, new, FirstBlock::Now)?;
         self.dir(&mut parent).add(name, number, new.kind.file_type())?;
         self.store(&mut child)?;
         self.store_parent(&mut parent)?;
@@ -224,14 +224,14 @@ impl<'v> Tx<'v> {
         parent: &mut Inode,
         name: &[u8],
         new: &NewInode<'_>,
-        begun: Begun,
+        first_block: FirstBlock,
     ) -> Result<(InodeNumber, Inode)> {
         let file_type = new.kind.file_type();
         let directory = parent.number();
         let is_top = directory == InodeNumber::ROOT || parent.flags().contains(InodeFlags::TOPDIR);
         let is_directory = file_type == FileType::Directory;
         let request = InodeRequest {
-            parent: self.format.on_disk(directory).index(),
+            parent: self.format.physical_number(directory).index(),
             is_directory,
             top_level: is_top,
             name_hash: name_number(name),
@@ -243,7 +243,7 @@ impl<'v> Tx<'v> {
         if !self.session.is_loading() {
             self.inherit_flags(&mut child, parent, file_type);
         }
-        self.fill(&mut child, parent, new, begun)?;
+        self.fill(&mut child, parent, new, first_block)?;
         self.session.handles.made_in(number, directory);
         Ok((number, child))
     }
@@ -274,14 +274,14 @@ impl<'v> Tx<'v> {
         child: &mut Inode,
         parent: &mut Inode,
         new: &NewInode<'_>,
-        begun: Begun,
+        first_block: FirstBlock,
     ) -> Result<()> {
         match new.kind {
             Kind::File => self.map(child).init(),
             Kind::Directory => {
                 self.raise_links(parent)?;
                 self.map(child).init();
-                if begun == Begun::Now {
+                if first_block == FirstBlock::Now {
                     self.dir(child).begin(parent.number())?;
                 }
             }
@@ -354,7 +354,7 @@ impl<'v> Tx<'v> {
 
     pub(super) fn link_in(&mut self, number: InodeNumber, directory: InodeNumber, name: &[u8]) -> Result<()> {
         let mut parent = self.directory(directory)?;
-        rules::may(&parent, Deed::AddName)?;
+        rules::may(&parent, Operation::AddName)?;
         if self.has_name(&parent, name)? {
             return Err(Error::Exists);
         }
@@ -369,7 +369,7 @@ impl<'v> Tx<'v> {
         if file_type(&child)? == FileType::Directory {
             return Err(Error::IsDirectory);
         }
-        rules::may(&child, Deed::Link)?;
+        rules::may(&child, Operation::Link)?;
         if child.links() >= self.links_max() {
             return Err(Error::TooManyLinks);
         }
@@ -405,8 +405,8 @@ struct Listing<'v> {
 impl Listing<'_> {
     /// The names of the next block.
     fn load(&self) -> Result<Batch> {
-        Seen::look(self.volume, self.directory)?
-            .steady(|view, node| view.dir(directory_only(node)?).batch(self.position, Sequence::Stored))
+        VersionedInode::read(self.volume, self.directory)?
+            .seqlock_read(|view, node| view.dir(directory_only(node)?).batch(self.position, Sequence::Stored))
     }
 
     /// The next name; an error is the last that comes.

@@ -7,7 +7,7 @@ use ondisk::units::InodeNumber;
 
 use crate::crypt;
 use crate::error::Result;
-use crate::volume::{Seen, Volume};
+use crate::volume::{VersionedInode, Volume};
 
 /// One inode of a volume. It may be in use or not: each verb looks.
 ///
@@ -39,7 +39,7 @@ impl Node<'_> {
     /// # Errors
     /// Damage; the device's failure.
     pub fn is_locked(&self) -> Result<bool> {
-        Seen::look(self.volume, self.number)?
-            .steady(|view, node| crypt::is_locked(view.blocks, view.format, node))
+        VersionedInode::read(self.volume, self.number)?
+            .seqlock_read(|view, node| crypt::is_locked(view.blocks, view.format, node))
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct OrphanLists<'v> {
 }
 
 impl<'v> OrphanLists<'v> {
-    pub(super) fn of(volume: &'v Volume) -> Self {
+    pub(super) fn new(volume: &'v Volume) -> Self {
         OrphanLists { volume }
     }
 

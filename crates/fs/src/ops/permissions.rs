@@ -10,10 +10,10 @@ use super::attrs::{Attributes, Times, file_type};
 use super::changing::change;
 use super::names::directory_only;
 use super::node::Node;
-use super::rules::{self, CAPABILITIES, Deed};
+use super::rules::{self, CAPABILITIES, Operation};
 use crate::error::{Error, Result};
 use crate::tx::{Tx, View};
-use crate::volume::{Seen, Volume};
+use crate::volume::{VersionedInode, Volume};
 
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
@@ -52,7 +52,7 @@ impl AccessTimes {
 
 /// A file about to be made, as the program says that asks for it.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct CreateRequest {
     /// What it is to be.
     pub file_type: FileType,
     /// Permissions asked for, the umask not yet applied.
@@ -80,9 +80,9 @@ impl Volume {
     ///
     /// # Errors
     /// Not a directory; broken attributes.
-    pub fn inherit(&self, directory: InodeNumber, wanted: &Wanted) -> Result<Inherited> {
-        let mut seen = Seen::look(self, directory)?;
-        let default = seen.steady(|view, node| list(view, directory_only(node)?, DEFAULT_LIST))?;
+    pub fn inherit(&self, directory: InodeNumber, wanted: &CreateRequest) -> Result<Inherited> {
+        let mut seen = VersionedInode::read(self, directory)?;
+        let default = seen.seqlock_read(|view, node| list(view, directory_only(node)?, DEFAULT_LIST))?;
         let parent = seen.node();
         let (permissions, gid) =
             rules::inherited(parent.mode(), parent.gid(), wanted.file_type, wanted.permissions, wanted.gid);
@@ -132,7 +132,8 @@ impl Node<'_> {
     /// # Errors
     /// Broken attributes; the device's failure.
     pub fn access_list(&self) -> Result<Option<Acl>> {
-        Seen::look(self.volume, self.number)?.steady(|view, node| list(view, node, ACCESS_LIST))
+        VersionedInode::read(self.volume, self.number)?
+            .seqlock_read(|view, node| list(view, node, ACCESS_LIST))
     }
 
     /// Whether the flags of a file allow to open it for writing; with `append`, only behind its end.
@@ -140,7 +141,7 @@ impl Node<'_> {
     /// # Errors
     /// [`Error::NotPermitted`]; a broken record.
     pub fn may_open(&self, append: bool) -> Result<()> {
-        rules::may(&self.volume.view().inode(self.number)?, Deed::Open { append })
+        rules::may(&self.volume.view().inode(self.number)?, Operation::Open { append })
     }
 
     /// Sets the times of access and of the contents; `None` leaves one as it is.
@@ -215,7 +216,7 @@ impl Node<'_> {
     pub(super) fn change_inode(&self, verb: impl Fn(&mut Tx<'_>, &mut Inode) -> Result<()>) -> Result<()> {
         change(self.volume, |tx| {
             let mut node = tx.inode(self.number)?;
-            rules::may(&node, Deed::Attributes)?;
+            rules::may(&node, Operation::Attributes)?;
             verb(tx, &mut node)?;
             tx.touch(&mut node, &[TimeField::Change]);
             tx.store(&mut node)
@@ -223,13 +224,13 @@ impl Node<'_> {
     }
 }
 
-impl Seen<'_> {
+impl VersionedInode<'_> {
     /// As [`Tx::lose_privileges`], before contents of a file change, where it has any.
     pub(super) fn lose_privileges(&mut self, bits: bool) -> Result<()> {
         let (volume, number) = (self.volume(), self.number());
         let mode = self.node().mode();
         let has_bits = bits && rules::without_special_bits(mode) != mode;
-        if !has_bits && self.steady(|view, node| view.xattrs(node).value(CAPABILITIES))?.is_none() {
+        if !has_bits && self.seqlock_read(|view, node| view.xattrs(node).value(CAPABILITIES))?.is_none() {
             return Ok(());
         }
         change(volume, |tx| {

@@ -14,14 +14,14 @@ use crate::error::{Error, Result};
 use crate::map::Segment;
 use crate::ranges::ByteRange;
 use crate::tx::View;
-use crate::volume::{Seen, Volume};
+use crate::volume::{VersionedInode, Volume};
 use crate::{file, inline};
 
 /// Looks before a reader keeps writers of the file out.
 const TRIES: u32 = 32;
 
 /// Where bytes of a file lie, as of one moment.
-enum Place {
+enum DataLocation {
     Inside(Vec<u8>),
     Mapped(Vec<Segment>),
 }
@@ -50,16 +50,16 @@ impl Volume {
     }
 
     fn read_once(&self, number: InodeNumber, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let mut seen = Seen::look(self, number)?;
-        let place = seen.steady(|view, node| match file_type(node)? {
+        let mut seen = VersionedInode::read(self, number)?;
+        let location = seen.seqlock_read(|view, node| match file_type(node)? {
             FileType::Regular if crypt::is_locked(view.blocks, view.format, node)? => Err(Error::Locked),
-            FileType::Regular => place(view, node, offset, buffer.len()),
+            FileType::Regular => data_location(view, node, offset, buffer.len()),
             FileType::Directory => Err(Error::IsDirectory),
             _ => Err(Error::Invalid("only regular files can be read".into())),
         })?;
         let left = usize::try_from(seen.node().size().saturating_sub(offset)).unwrap_or(usize::MAX);
         let stored = left.min(buffer.len());
-        fetch(self.view(), seen.node(), &place, offset, buffer.get_mut(..stored).unwrap_or_default())?;
+        fetch(self.view(), seen.node(), &location, offset, buffer.get_mut(..stored).unwrap_or_default())?;
         let Some(file) = self.session.delayed.find(number) else { return Ok(stored) };
         let state = file.state();
         let left = usize::try_from(state.pages.end().saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -71,25 +71,31 @@ impl Volume {
 }
 
 /// Where bytes of an inode lie.
-fn place(view: View<'_>, node: &Inode, offset: u64, len: usize) -> Result<Place> {
+fn data_location(view: View<'_>, node: &Inode, offset: u64, len: usize) -> Result<DataLocation> {
     let end = node.size().min(offset.saturating_add(len as u64));
     if node.flags().contains(InodeFlags::INLINE_DATA) && offset < end {
-        return Ok(Place::Inside(inline::contents(node)?));
+        return Ok(DataLocation::Inside(inline::contents(node)?));
     }
     let blocks = ByteRange::new(offset, end.max(offset)).outer(view.format.geometry.block_size);
     let segments =
         if offset < end { view.map(node).segments(blocks).collect::<Result<_>>()? } else { Vec::new() };
-    Ok(Place::Mapped(segments))
+    Ok(DataLocation::Mapped(segments))
 }
 
 /// Reads what was found.
-fn fetch(view: View<'_>, node: &Inode, place: &Place, offset: u64, buffer: &mut [u8]) -> Result<()> {
-    match place {
-        Place::Inside(contents) => {
+fn fetch(
+    view: View<'_>,
+    node: &Inode,
+    location: &DataLocation,
+    offset: u64,
+    buffer: &mut [u8],
+) -> Result<()> {
+    match location {
+        DataLocation::Inside(contents) => {
             file::fill(buffer, contents, offset);
             Ok(())
         }
-        Place::Mapped(segments) => {
+        DataLocation::Mapped(segments) => {
             let contents = view.contents(node);
             contents.read_segments(segments.iter().copied().map(Ok), offset, buffer)
         }

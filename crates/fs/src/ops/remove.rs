@@ -6,8 +6,8 @@ use ondisk::units::InodeNumber;
 use super::attrs::file_type;
 use super::changing::change;
 use super::handles::Pin;
-use super::names::{Begun, Kind, NewInode, check_name, directory_only};
-use super::rules::{self, Deed};
+use super::names::{FirstBlock, Kind, NewInode, check_name, directory_only};
+use super::rules::{self, Operation};
 use crate::error::{Error, Result};
 use crate::tx::Tx;
 use crate::volume::Volume;
@@ -77,15 +77,15 @@ impl Volume {
             if parent.links() == 0 {
                 return Err(Error::NotPermitted("the directory was removed"));
             }
-            rules::may(&parent, Deed::AddName)?;
-            let (number, mut child) = tx.new_child(&mut parent, b"", new, Begun::Now)?;
+            rules::may(&parent, Operation::AddName)?;
+            let (number, mut child) = tx.new_child(&mut parent, b"", new, FirstBlock::Now)?;
             child.raw_mut().i_links_count.set(0);
             tx.join_orphans(&mut child);
             tx.store(&mut child)?;
             tx.begin_use(number)?;
             Ok(number)
         })?;
-        Ok((number, Pin::held(self, number)))
+        Ok((number, Pin::already_counted(self, number)))
     }
 }
 
@@ -126,7 +126,7 @@ impl<'v> Tx<'v> {
         child.raw_mut().i_links_count.set(links);
         self.touch(&mut child, &[TimeField::Change]);
         if links == 0 {
-            return self.bury(child);
+            return self.orphan_or_delete(child);
         }
         self.store(&mut child)
     }
@@ -135,7 +135,7 @@ impl<'v> Tx<'v> {
     pub(super) fn lose_directory(&mut self, mut child: Inode) -> Result<()> {
         child.raw_mut().i_links_count.set(0);
         self.touch(&mut child, &[TimeField::Change]);
-        self.bury(child)
+        self.orphan_or_delete(child)
     }
 }
 

@@ -9,9 +9,9 @@ use ondisk::units::InodeNumber;
 use super::attrs::{Attributes, file_type};
 use super::changing::change;
 use super::flush::WriteBack;
-use super::names::{Begun, Kind, NewInode, check_name};
+use super::names::{FirstBlock, Kind, NewInode, check_name};
 use super::remove::lower_links;
-use super::rules::{self, Deed};
+use super::rules::{self, Operation};
 use crate::error::{Error, Result};
 use crate::tx::Tx;
 use crate::volume::Volume;
@@ -89,13 +89,13 @@ impl Volume {
         // may bring the name at any moment: they come first.
         let may_come_first = self.order.survives_crashes();
         if may_come_first && self.lookup(new_directory, new_name).is_ok() {
-            self.lookup(directory, name).and_then(|number| WriteBack::of(self).inode(number))?;
+            self.lookup(directory, name).and_then(|number| WriteBack::new(self).inode(number))?;
         }
         self.leftovers().settle_directory(directory, name)?;
         self.leftovers().settle_directory(new_directory, new_name)?;
         let replacing = self.rename_name(from, to, replace, whiteout)?;
         if let Some(number) = replacing.filter(|number| self.session.handles.pin(*number)) {
-            WriteBack::of(self).written_back(number);
+            WriteBack::new(self).written_back(number);
             self.session.handles.unpin(number);
         }
         Ok(())
@@ -149,7 +149,7 @@ impl<'v> Tx<'v> {
         self.may_come_to(&target, &child, from, to)?;
         match &other {
             None => {
-                rules::may(&target, Deed::AddName)?;
+                rules::may(&target, Operation::AddName)?;
                 self.dir(&mut target).add(to.name, child.number(), kind)?;
                 if is_directory && from.directory != to.directory {
                     self.raise_links(&mut target)?;
@@ -189,9 +189,9 @@ impl<'v> Tx<'v> {
 
     /// Lets a name that exists lead to a new whiteout.
     fn leave_whiteout(&mut self, parent: &mut Inode, name: &[u8], attributes: Attributes) -> Result<()> {
-        rules::may(parent, Deed::AddName)?;
+        rules::may(parent, Operation::AddName)?;
         let new = NewInode { kind: Kind::CharDevice(0, 0), attributes, xattrs: &[] };
-        let (number, mut node) = self.new_child(parent, name, &new, Begun::Now)?;
+        let (number, mut node) = self.new_child(parent, name, &new, FirstBlock::Now)?;
         self.store(&mut node)?;
         self.dir(parent).retarget(name, number, FileType::CharDevice).map(drop)
     }

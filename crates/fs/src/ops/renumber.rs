@@ -89,7 +89,7 @@ impl View<'_> {
             Some(FileType::Directory) => u64::from(node.links() > 0),
             _ => u64::from(node.links()),
         };
-        let on_disk = self.format.on_disk(node.number());
+        let on_disk = self.format.physical_number(node.number());
         let (mut names, mut count) = (BTreeSet::new(), 0);
         let mut seen = BTreeSet::new();
         for (directory, at) in places.iter().filter(|place| seen.insert(**place)) {
@@ -122,7 +122,7 @@ impl View<'_> {
 
 impl Tx<'_> {
     fn renumber(&mut self, number: InodeNumber, last: u32, places: &[NamePlace]) -> Result<Renumbered> {
-        let from = self.format.on_disk(number);
+        let from = self.format.physical_number(number);
         let mut node = self.inode(number)?;
         let is_value = node.flags().contains(InodeFlags::EA_INODE);
         // The record of one without names leads to the next in the list where others have the time of their end.
@@ -155,7 +155,7 @@ impl Tx<'_> {
         let parent = directory.unwrap_or(InodeNumber::ROOT);
         let file_type = file_type(node)?;
         let request = InodeRequest {
-            parent: self.format.on_disk(parent).index(),
+            parent: self.format.physical_number(parent).index(),
             is_directory: file_type == FileType::Directory,
             top_level: false,
             name_hash: node.number().get(),
@@ -164,7 +164,7 @@ impl Tx<'_> {
         };
         let fresh = self.space_mut()?.allocate_inode(&request, file_type)?;
         self.note_changed(fresh);
-        Ok(self.format.on_disk(fresh))
+        Ok(self.format.physical_number(fresh))
     }
 
     fn lead_names(

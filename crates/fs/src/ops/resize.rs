@@ -11,14 +11,14 @@ use ondisk::units::InodeNumber;
 use super::attrs::file_type;
 use super::changing::change;
 use super::flush::WriteBack;
-use super::rules::{self, Deed};
+use super::rules::{self, Operation};
 use super::write::WriteOptions;
 use crate::dirty::{Folios, Growth, Reason};
 use crate::error::{Error, Result};
 use crate::map::{self, MapForm, Segment, State};
 use crate::ranges::{ByteRange, FileBlocks, in_parts};
 use crate::tx::{Tx, View};
-use crate::volume::{Seen, Volume};
+use crate::volume::{VersionedInode, Volume};
 use crate::{file, inline};
 
 /// What is done to a range of a file.
@@ -61,12 +61,12 @@ impl Volume {
     /// Not a regular file, one that can't be changed, a size over what the map can hold; broken
     /// structures; the device's failure.
     pub fn truncate(&self, number: InodeNumber, size: u64) -> Result<()> {
-        let reshape = Reshape::of(self, number);
-        reshape.may_reshape(Deed::Truncate, WriteOptions::default())?;
+        let reshape = Reshape::new(self, number);
+        reshape.may_reshape(Operation::Truncate, WriteOptions::default())?;
         let file = self.session.delayed.enter(number);
         let _alone = file.close();
         let done = reshape.change_file(|tx, node| {
-            rules::may(node, Deed::Truncate)?;
+            rules::may(node, Operation::Truncate)?;
             tx.resize(node, size)
         });
         match done {
@@ -83,7 +83,11 @@ impl Volume {
         }
         drop(state);
         self.space.truncated(number);
-        if was_longer { Seen::look(self, number)?.note_write(WriteOptions::default()) } else { Ok(()) }
+        if was_longer {
+            VersionedInode::read(self, number)?.note_write(WriteOptions::default())
+        } else {
+            Ok(())
+        }
     }
 
     /// Makes a regular file longer: what is added is a hole.
@@ -91,11 +95,11 @@ impl Volume {
     /// # Errors
     /// A size below the present one, or over what the map can hold.
     pub fn extend(&self, number: InodeNumber, size: u64) -> Result<()> {
-        let reshape = Reshape::of(self, number);
-        reshape.may_reshape(Deed::Truncate, WriteOptions::default())?;
+        let reshape = Reshape::new(self, number);
+        reshape.may_reshape(Operation::Truncate, WriteOptions::default())?;
         reshape.alone(|| {
             reshape.change_file(|tx, node| {
-                rules::may(node, Deed::Truncate)?;
+                rules::may(node, Operation::Truncate)?;
                 if size < node.size() {
                     return Err(Error::Invalid("this only makes a file longer".into()));
                 }
@@ -130,8 +134,8 @@ impl Volume {
     ) -> Result<()> {
         let end = offset.checked_add(len).filter(|_| len > 0);
         let end = end.ok_or_else(|| Error::Invalid("an empty range, or one beyond all files".into()))?;
-        let reshape = Reshape { keep_times: options.keep_times, ..Reshape::of(self, number) };
-        reshape.may_reshape(Deed::Allocate(mode), options)?;
+        let reshape = Reshape { keep_times: options.keep_times, ..Reshape::new(self, number) };
+        reshape.may_reshape(Operation::Allocate(mode), options)?;
         reshape.alone(|| {
             // ext4 gives up the windows of a file where it makes a hole or moves what is behind one (`ext4_punch_hole`,
             // `ext4_collapse_range`, `ext4_insert_range`).
@@ -155,8 +159,8 @@ impl Volume {
     /// # Errors
     /// Not a regular file; an offset behind its end; a broken map.
     pub fn seek(&self, number: InodeNumber, offset: u64, what: Seek) -> Result<Option<u64>> {
-        WriteBack::of(self).inode(number)?;
-        Seen::look(self, number)?.steady(|view, node| seek_in(view, node, offset, what))
+        WriteBack::new(self).inode(number)?;
+        VersionedInode::read(self, number)?.seqlock_read(|view, node| seek_in(view, node, offset, what))
     }
 
     /// Maps a regular file by an extent tree, or by block pointers; its data stays where it is.
@@ -168,7 +172,7 @@ impl Volume {
         if extents && !self.format.has_incompat(ondisk::features::Incompat::EXTENTS) {
             return Err(Error::Unsupported("the volume has no extents".into()));
         }
-        Reshape::of(self, number).alone(|| Reshape::of(self, number).map_alone(extents))
+        Reshape::new(self, number).alone(|| Reshape::new(self, number).map_alone(extents))
     }
 }
 
@@ -182,7 +186,7 @@ pub(super) struct Reshape<'v> {
 }
 
 impl<'v> Reshape<'v> {
-    pub(super) fn of(volume: &'v Volume, number: InodeNumber) -> Self {
+    pub(super) fn new(volume: &'v Volume, number: InodeNumber) -> Self {
         Reshape { volume, number, keep_times: false }
     }
 
@@ -210,14 +214,14 @@ impl<'v> Reshape<'v> {
     pub(super) fn alone<T>(&self, verb: impl FnOnce() -> Result<T>) -> Result<T> {
         let file = self.volume.session.delayed.enter(self.number);
         let _alone = file.close();
-        WriteBack::of(self.volume).file(&file, Reason::Asked)?;
+        WriteBack::new(self.volume).file(&file, Reason::Asked)?;
         verb()
     }
 
     /// Before the contents of a file change: whether they may, and what the change takes from it.
-    fn may_reshape(&self, deed: Deed, options: WriteOptions) -> Result<()> {
-        let mut seen = Seen::look(self.volume, self.number)?;
-        rules::may(seen.node(), deed)?;
+    fn may_reshape(&self, operation: Operation, options: WriteOptions) -> Result<()> {
+        let mut seen = VersionedInode::read(self.volume, self.number)?;
+        rules::may(seen.node(), operation)?;
         if file_type(seen.node())? == FileType::Regular && self.volume.space.is_writable() {
             seen.lose_privileges(options.drop_special_bits)?;
         }
@@ -226,8 +230,8 @@ impl<'v> Reshape<'v> {
 
     fn allocate_alone(&self, mode: Allocate, range: ByteRange) -> Result<()> {
         self.change_file(|tx, node| {
-            rules::may(node, Deed::Allocate(mode))?;
-            let limit = map::size_limit(&self.volume.format, MapForm::of(node));
+            rules::may(node, Operation::Allocate(mode))?;
+            let limit = map::size_limit(&self.volume.format, MapForm::of_inode(node));
             if range.end > limit && mode != Allocate::PunchHole {
                 return Err(Error::FileTooLarge(format!("at most {limit} bytes")));
             }
@@ -252,7 +256,7 @@ impl<'v> Reshape<'v> {
 
     fn map_alone(&self, extents: bool) -> Result<()> {
         self.change_file(|tx, node| {
-            rules::may(node, Deed::Remap)?;
+            rules::may(node, Operation::Remap)?;
             tx.contents(node).grow_out()?;
             map::may_have(tx.format, node, if extents { MapForm::Extents } else { MapForm::Pointers })?;
             tx.map(node).switch(extents)
@@ -306,7 +310,7 @@ fn seek_in(view: View<'_>, node: &Inode, offset: u64, what: Seek) -> Result<Opti
 impl<'v> Tx<'v> {
     /// Cuts or lengthens a file. The bytes that its last block holds behind its end become zeros.
     pub(super) fn resize(&mut self, node: &mut Inode, size: u64) -> Result<()> {
-        let limit = map::size_limit(self.format, MapForm::of(node));
+        let limit = map::size_limit(self.format, MapForm::of_inode(node));
         if size > limit {
             return Err(Error::FileTooLarge(format!("{size} bytes, at most {limit}")));
         }
@@ -352,7 +356,7 @@ impl<'v> Tx<'v> {
     /// knows the size takes all of it at once.
     fn preallocate(&mut self, node: &mut Inode, range: ByteRange) -> Result<()> {
         let mut left = range.outer(self.format.geometry.block_size);
-        let mut ahead = file::Ahead::default();
+        let mut ahead = file::Allocation::default();
         let growing = range.start > 0 && range.start == node.size() && range.len() < LITTLE;
         // One that is longer than an extent is raised like a write (`ext4_alloc_file_blocks`).
         let reserved = left.len() <= u64::from(ondisk::extent::MAX_UNWRITTEN);
@@ -432,7 +436,7 @@ impl<'v> Tx<'v> {
         if range.start >= node.size() {
             return Err(Error::Invalid("the range begins behind the end of the file".into()));
         }
-        let limit = map::size_limit(self.format, MapForm::of(node));
+        let limit = map::size_limit(self.format, MapForm::of_inode(node));
         let size = node.size().checked_add(range.len()).filter(|size| *size <= limit);
         let size = size.ok_or_else(|| Error::FileTooLarge(format!("{} bytes more", range.len())))?;
         self.map(node).spread(blocks)?;

@@ -70,7 +70,7 @@ pub struct Credentials {
 impl Credentials {
     /// A user and a group of whom no more is known.
     #[must_use]
-    pub fn of(uid: u32, gid: u32) -> Self {
+    pub fn new(uid: u32, gid: u32) -> Self {
         Credentials { uid, gid, groups: None, powers: Powers::default() }
     }
 

@@ -38,7 +38,7 @@ pub const SETTABLE: InodeFlags = InodeFlags::SECRM
 
 /// What is about to be done to an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Deed {
+pub enum Operation {
     /// It is opened for writing; with `append`, only behind its end.
     Open {
         /// Nothing but appending is asked for.
@@ -71,22 +71,29 @@ pub enum Deed {
     Unlink,
 }
 
-impl Deed {
+impl Operation {
     /// Whether it is for changing bytes of the file or its size.
     fn is_of_contents(self) -> bool {
-        matches!(self, Deed::Open { .. } | Deed::Write { .. } | Deed::Truncate | Deed::Allocate(_))
+        matches!(
+            self,
+            Operation::Open { .. } | Operation::Write { .. } | Operation::Truncate | Operation::Allocate(_)
+        )
     }
 
     /// The flags that forbid it, of the two that forbid most. The inode shows whether a write is
     /// behind the end.
     fn forbidden_by(self, inode: &Inode) -> InodeFlags {
         let appends = match self {
-            Deed::Open { append } => append,
-            Deed::Write { offset, overwrites } => overwrites || offset >= inode.size(),
+            Operation::Open { append } => append,
+            Operation::Write { offset, overwrites } => overwrites || offset >= inode.size(),
             // Space may be added to a file that can be appended to, but nothing in it changed.
-            Deed::Allocate(mode) => matches!(mode, Allocate::Extend | Allocate::KeepSize),
-            Deed::Remap | Deed::Touch | Deed::AddName => true,
-            Deed::Truncate | Deed::Attributes | Deed::LoseName | Deed::Link | Deed::Unlink => false,
+            Operation::Allocate(mode) => matches!(mode, Allocate::Extend | Allocate::KeepSize),
+            Operation::Remap | Operation::Touch | Operation::AddName => true,
+            Operation::Truncate
+            | Operation::Attributes
+            | Operation::LoseName
+            | Operation::Link
+            | Operation::Unlink => false,
         };
         if appends { InodeFlags::IMMUTABLE } else { InodeFlags::IMMUTABLE | InodeFlags::APPEND }
     }
@@ -98,18 +105,18 @@ impl Deed {
 ///
 /// # Errors
 /// [`Error::NotPermitted`].
-pub(super) fn may(inode: &Inode, deed: Deed) -> Result<()> {
+pub(super) fn may(inode: &Inode, operation: Operation) -> Result<()> {
     // A directory that was removed and is still in use must not be filled: its names would go with it, their files would not.
-    if deed == Deed::AddName && inode.links() == 0 {
+    if operation == Operation::AddName && inode.links() == 0 {
         return Err(Error::NotFound);
     }
-    let found = inode.flags().intersection(deed.forbidden_by(inode));
+    let found = inode.flags().intersection(operation.forbidden_by(inode));
     match () {
         () if found.contains(InodeFlags::IMMUTABLE) => Err(Error::NotPermitted("the file is immutable")),
         () if found.contains(InodeFlags::APPEND) => {
             Err(Error::NotPermitted("the file can only be appended to"))
         }
-        () if inode.flags().contains(InodeFlags::VERITY) && deed.is_of_contents() => {
+        () if inode.flags().contains(InodeFlags::VERITY) && operation.is_of_contents() => {
             Err(Error::NotPermitted("the file is sealed by fs-verity"))
         }
         () => Ok(()),
@@ -118,14 +125,14 @@ pub(super) fn may(inode: &Inode, deed: Deed) -> Result<()> {
 
 /// A directory loses the name of a file.
 pub(super) fn may_remove_name(directory: &Inode, child: &Inode) -> Result<()> {
-    may(directory, Deed::LoseName)?;
-    may(child, Deed::Unlink)
+    may(directory, Operation::LoseName)?;
+    may(child, Operation::Unlink)
 }
 
 /// While a file stays immutable, none of its other flags changes.
 pub(super) fn may_set_flags(inode: &Inode, flags: InodeFlags) -> Result<()> {
     let stays = inode.flags().intersection(flags).contains(InodeFlags::IMMUTABLE);
-    if stays && flags != inode.flags() { may(inode, Deed::Attributes) } else { Ok(()) }
+    if stays && flags != inode.flags() { may(inode, Operation::Attributes) } else { Ok(()) }
 }
 
 /// Whether an extended attribute makes sense on a file. Those of users are for regular files and

@@ -23,14 +23,14 @@ struct Unwritten {
 }
 
 impl Unwritten {
-    fn place(&self, block: u64) -> Block {
+    fn disk_block(&self, block: u64) -> Block {
         Block(self.start.0 + (block - self.blocks.start))
     }
 
     /// Its blocks from one on: the file blocks, and where they lie.
     fn tail(&self, from: u64) -> (FileBlocks, BlockRun) {
         let blocks = FileBlocks { start: from, ..self.blocks };
-        (blocks, BlockRun { start: self.place(from), count: low_u32(blocks.len()) })
+        (blocks, BlockRun { start: self.disk_block(from), count: low_u32(blocks.len()) })
     }
 }
 
@@ -82,7 +82,7 @@ impl Tx<'_> {
         (lent, run): (FileBlocks, BlockRun),
         written: FileBlocks,
     ) -> Result<()> {
-        self.map(node).lend(lent.first(), run)?;
+        self.map(node).unmap_and_lend(lent.first(), run)?;
         self.map(node).set_unwritten(written, false)?;
         let left = self.end_loan();
         self.map(node).take_back(lent.first(), left)
@@ -96,7 +96,7 @@ impl Tx<'_> {
         (lent, run): (FileBlocks, BlockRun),
         kept: FileBlocks,
     ) -> Result<()> {
-        self.map(node).lend(lent.first(), run)?;
+        self.map(node).unmap_and_lend(lent.first(), run)?;
         self.map(node).set_unwritten(kept, false)?;
         let left = self.end_loan();
         self.map(node).give_up(left)
@@ -124,7 +124,7 @@ impl Tx<'_> {
         written: FileBlocks,
         kept: FileBlocks,
     ) -> Result<()> {
-        let at = |block: u64| self.format.geometry.byte_offset(extent.place(block));
+        let at = |block: u64| self.format.geometry.byte_offset(extent.disk_block(block));
         let before = ByteRange::new(at(kept.start), at(written.start));
         let behind = ByteRange::new(at(written.end), at(kept.end));
         self.contents(node).write_zeros(before)?;

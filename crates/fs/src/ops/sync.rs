@@ -63,7 +63,7 @@ impl Volume {
             self.sync()?;
         }
         // An orphan for whose end there was no space is for the next opening.
-        let is_left = self.reclaiming.is_unfinished() || self.session.handles.has_doomed();
+        let is_left = self.reclaiming.is_unfinished() || self.session.handles.has_deletable();
         if is_left { Ok(()) } else { self.syncing().mark_in_order() }
     }
 
@@ -126,7 +126,7 @@ impl Node<'_> {
         if let Some(file) = volume.session.delayed.find(self.number) {
             let done = {
                 let _shared = file.share();
-                WriteBack::of(volume).file(&file, Reason::Asked)
+                WriteBack::new(volume).file(&file, Reason::Asked)
             };
             match done {
                 Ok(()) => {}
@@ -162,16 +162,16 @@ pub(crate) fn sync_metadata(volume: &Volume) -> Result<()> {
     syncing.commit()
 }
 
-/// Makes what was freed usable, unless that has happened since `settlements`; says whether it is
+/// Makes what was freed usable, unless that has happened since `free_generation`; says whether it is
 /// worth looking again.
-pub(super) fn make_space(volume: &Volume, settlements: u64) -> Result<bool> {
+pub(super) fn make_space(volume: &Volume, free_generation: u64) -> Result<bool> {
     let space = &volume.space;
-    if space.await_held(settlements) {
+    if space.await_held(free_generation) {
         return Ok(true);
     }
     if !space.holds_freed() {
-        return Ok(space.settlements() != settlements || volume.leftovers().reclaim_for_space()?);
+        return Ok(space.free_generation() != free_generation || volume.leftovers().reclaim_for_space()?);
     }
-    volume.syncing().settle(settlements)?;
+    volume.syncing().release_freed(free_generation)?;
     Ok(true)
 }

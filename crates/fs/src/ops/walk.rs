@@ -8,7 +8,7 @@ use ondisk::units::InodeNumber;
 
 use crate::dir::DirEntry;
 use crate::error::{Error, Result};
-use crate::volume::{Seen, Volume};
+use crate::volume::{VersionedInode, Volume};
 
 /// Most names held at once. Listing in order needs all names of a directory in memory.
 const NAMES_MAX: usize = 1 << 22;
@@ -118,22 +118,23 @@ impl<'v> Walk<'v> {
     }
 
     fn read(&mut self, directory: InodeNumber) -> Result<(Vec<DirEntry>, Option<Error>)> {
-        let (names, complaint, blocks) = Seen::look(self.volume, directory)?.steady(|view, node| {
-            let mut listing = view.entries(node.clone())?;
-            let (mut names, mut complaint) = (Vec::new(), None);
-            for entry in &mut listing {
-                match entry {
-                    Ok(entry) if self.names + names.len() < NAMES_MAX => names.push(entry),
-                    Ok(_) => {
-                        let text = format!("more than {NAMES_MAX} names to be sorted at once");
-                        complaint = Some(Error::Unsupported(text));
-                        break;
+        let (names, complaint, blocks) =
+            VersionedInode::read(self.volume, directory)?.seqlock_read(|view, node| {
+                let mut listing = view.entries(node.clone())?;
+                let (mut names, mut complaint) = (Vec::new(), None);
+                for entry in &mut listing {
+                    match entry {
+                        Ok(entry) if self.names + names.len() < NAMES_MAX => names.push(entry),
+                        Ok(_) => {
+                            let text = format!("more than {NAMES_MAX} names to be sorted at once");
+                            complaint = Some(Error::Unsupported(text));
+                            break;
+                        }
+                        Err(error) => complaint = Some(error),
                     }
-                    Err(error) => complaint = Some(error),
                 }
-            }
-            Ok((names, complaint, listing.blocks_read()))
-        })?;
+                Ok((names, complaint, listing.blocks_read()))
+            })?;
         // The last directory may go over, by no more than the volume has.
         self.blocks_left = self.blocks_left.saturating_sub(blocks);
         Ok((names, complaint))

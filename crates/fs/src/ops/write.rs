@@ -11,17 +11,17 @@ use placement::Promise;
 use super::attrs::file_type;
 use super::changing::change;
 use super::flush::WriteBack;
-use super::rules::{self, Deed};
+use super::rules::{self, Operation};
 use super::sync::sync_metadata;
 use crate::charges::{Ids, Whose};
-use crate::dirty::{Ahead, DirtyFile, Reason, State};
+use crate::dirty::{AwaitedWrites, DirtyFile, Reason, State};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::map::{self, MapForm, State as Mapping};
 use crate::ranges::{ByteRange, FileBlocks};
 use crate::tx::View;
-use crate::usage::Wanted;
-use crate::volume::{Seen, Volume};
+use crate::usage::LimitRequest;
+use crate::volume::{VersionedInode, Volume};
 use crate::{file, inline};
 
 /// Most bytes that are copied at once.
@@ -135,10 +135,10 @@ impl Volume {
             return Err(Error::ReadOnly);
         }
         let _pin = self.pin(number)?;
-        let mut seen = Seen::look(self, number)?;
+        let mut seen = VersionedInode::read(self, number)?;
         regular(seen.node(), "written")?;
         if !options.taken {
-            rules::may(seen.node(), Deed::Write { offset, overwrites: options.overwrites })?;
+            rules::may(seen.node(), Operation::Write { offset, overwrites: options.overwrites })?;
             if !data.is_empty() {
                 seen.lose_privileges(options.drop_special_bits)?;
             }
@@ -147,7 +147,7 @@ impl Volume {
         let mut write = Write { volume: self, file: &file, seen, offset, data };
         let done = write.until_there_is_space();
         if let Bytes::Given(buffer) = std::mem::replace(&mut write.data, Bytes::Lent(&[])) {
-            self.session.delayed.buffers().give(buffer);
+            self.session.delayed.buffers().put_back(buffer);
         }
         done?;
         write.seen.note_write(options)?;
@@ -156,13 +156,13 @@ impl Volume {
         }
         if self.session.delayed.is_on() && self.session.delayed.is_over() {
             // The bytes of this write are taken; failures of other files are reported when those are synced.
-            let _ = WriteBack::of(self).bytes(self.session.delayed.excess());
+            let _ = WriteBack::new(self).bytes(self.session.delayed.excess());
         }
         Ok(())
     }
 }
 
-impl Seen<'_> {
+impl VersionedInode<'_> {
     /// Sets the times of a file that was written to, unless they are those of now.
     pub(super) fn note_write(&mut self, options: WriteOptions) -> Result<()> {
         let (volume, number) = (self.volume(), self.number());
@@ -185,7 +185,7 @@ impl Seen<'_> {
 struct Write<'w> {
     volume: &'w Volume,
     file: &'w DirtyFile,
-    seen: Seen<'w>,
+    seen: VersionedInode<'w>,
     offset: u64,
     data: Bytes<'w>,
 }
@@ -223,11 +223,11 @@ impl Write<'_> {
     fn until_there_is_space(&mut self) -> Result<()> {
         let (mut tried, mut need) = (1, None);
         loop {
-            let settlements = self.volume.space.settlements();
+            let free_generation = self.volume.space.free_generation();
             match self.once(tried == TRIES) {
                 Err(Error::NoSpace) if tried < TRIES => {
-                    need = need.or_else(|| self.volume.space.in_need());
-                    find_space(self.volume, settlements)?;
+                    need = need.or_else(|| self.volume.space.low_space());
+                    find_space(self.volume, free_generation)?;
                 }
                 // What has lost its last name and its last user is still its owner's.
                 Err(Error::QuotaExceeded { .. }) if tried == 1 => self.volume.uses().clear_away()?,
@@ -240,7 +240,7 @@ impl Write<'_> {
     /// One try at a write. In the last one space is not promised but taken, to the last block.
     fn once(&mut self, last: bool) -> Result<()> {
         let node = self.seen.refreshed()?;
-        let limit = map::size_limit(&self.volume.format, MapForm::of(node));
+        let limit = map::size_limit(&self.volume.format, MapForm::of_inode(node));
         let end = self.offset.checked_add(self.data.len() as u64).filter(|end| *end <= limit);
         let Some(end) = end else { return Err(Error::FileTooLarge(format!("at most {limit} bytes"))) };
         if self.data.is_empty() {
@@ -261,7 +261,7 @@ impl Write<'_> {
             if self.volume.session.delayed.is_on() {
                 Ok(())
             } else {
-                WriteBack::of(self.volume).file(self.file, Reason::Asked)
+                WriteBack::new(self.volume).file(self.file, Reason::Asked)
             }
         }
     }
@@ -273,7 +273,7 @@ impl Write<'_> {
         change(self.volume, |tx| {
             let mut node = tx.inode(number)?;
             let complete = offset == 0 && node.size() == 0;
-            let mut ahead = file::Ahead::default();
+            let mut ahead = file::Allocation::default();
             tx.contents(&mut node).write_any(&mut ahead, (offset, data), &hint, complete)?;
             tx.note_size(node.size());
             tx.store(&mut node)
@@ -284,14 +284,14 @@ impl Write<'_> {
     /// is no space can be dropped and nothing else.
     fn through(&mut self) -> Result<()> {
         let delayed = &self.volume.session.delayed;
-        let before = WriteBack::of(self.volume).file(self.file, Reason::Asked);
+        let before = WriteBack::new(self.volume).file(self.file, Reason::Asked);
         if before.is_err() && !delayed.is_on() {
             // They are those of this write, from a try before.
             delayed.drop_bytes(self.file);
         }
         before?;
         self.hold(false)?;
-        let done = WriteBack::of(self.volume).file(self.file, Reason::Asked);
+        let done = WriteBack::new(self.volume).file(self.file, Reason::Asked);
         if done.is_err() {
             delayed.drop_bytes(self.file);
         }
@@ -301,7 +301,7 @@ impl Write<'_> {
     /// Takes bytes into memory, and has space promised for blocks that have none.
     fn hold(&mut self, promised: bool) -> Result<()> {
         let (volume, range) = (self.volume, self.range());
-        let counts = volume.session.ledgers.is_on();
+        let counts = volume.session.quota_files.is_on();
         let blocks = range.outer(volume.format.geometry.block_size);
         loop {
             let (edges, settled) = {
@@ -309,7 +309,7 @@ impl Write<'_> {
                 (state.pages.missing_edges(range.start, range.len()), state.settled)
             };
             // Before the promise: what is a hole now stays one, or is mapped by a write-back.
-            let before = self.seen.steady(|view, node| {
+            let before = self.seen.seqlock_read(|view, node| {
                 let old = |block: u64| Ok((block, old_contents(view, node, block)?));
                 let edges = edges.iter().map(|block| old(*block)).collect::<Result<_>>()?;
                 let holes = if promised || counts { holes(view, node, blocks)? } else { Vec::new() };
@@ -336,7 +336,7 @@ impl Write<'_> {
                 self.promise_space(&mut state, clusters)?;
             }
             if counts && bytes > 0 {
-                volume.session.ledgers.reserve(&mut state.reserved, owner, bytes);
+                volume.session.quota_files.reserve(&mut state.reserved, owner, bytes);
             }
             self.no_longer_expected(&mut state, expected, promised);
             let node = self.seen.node();
@@ -402,7 +402,7 @@ impl Write<'_> {
     }
 
     /// What has to stay promised to bytes that are on their way, once those of this write are here.
-    fn kept_ahead(&self, ahead: &Ahead) -> u64 {
+    fn kept_ahead(&self, ahead: &AwaitedWrites) -> u64 {
         let geometry = &self.volume.format.geometry;
         let own = self.range().outer(geometry.block_size);
         let ((runs, all), came) = (ahead.size(), ahead.waiting(own, geometry.cluster_log2));
@@ -410,9 +410,9 @@ impl Write<'_> {
     }
 
     /// Promises clusters to this write: first those that were promised when its bytes were taken.
-    fn promised(&self, ahead: &mut Ahead, clusters: u64) -> Result<Promise> {
+    fn promised(&self, ahead: &mut AwaitedWrites, clusters: u64) -> Result<Promise> {
         let (volume, kept) = (self.volume, self.kept_ahead(ahead));
-        let lent = ahead.lend(clusters, kept);
+        let lent = ahead.split_promise(clusters, kept);
         let lacking = clusters - lent.as_ref().map_or(0, Promise::count);
         match (lent, lacking) {
             (Some(lent), 0) => Ok(lent),
@@ -438,7 +438,7 @@ impl Write<'_> {
         if !promised {
             // It takes what is free.
             let kept = self.kept_ahead(&state.ahead);
-            drop(state.ahead.lend(u64::MAX, kept));
+            drop(state.ahead.split_promise(u64::MAX, kept));
         }
         let geometry = &self.volume.format.geometry;
         state.ahead.came(self.range().outer(geometry.block_size), geometry.cluster_log2);
@@ -446,16 +446,16 @@ impl Write<'_> {
             reserved.pay(bytes);
         }
         if state.ahead.is_empty() {
-            state.ahead = Ahead::default();
+            state.ahead = AwaitedWrites::default();
         }
     }
 }
 
 /// All that may make space free is done: promises become blocks, what was freed can be used.
-pub(super) fn find_space(volume: &Volume, settlements: u64) -> Result<()> {
-    volume.space.await_held(settlements);
+pub(super) fn find_space(volume: &Volume, free_generation: u64) -> Result<()> {
+    volume.space.await_held(free_generation);
     // What fails here is reported when that file is synced.
-    let _ = WriteBack::of(volume).bytes(u64::MAX);
+    let _ = WriteBack::new(volume).bytes(u64::MAX);
     volume.leftovers().reclaim_for_space()?;
     // What other files could not write back is not this write's failure.
     if volume.space.holds_freed() { sync_metadata(volume) } else { Ok(()) }
@@ -468,11 +468,11 @@ pub(super) fn bytes_of(volume: &Volume, clusters: u64) -> u64 {
 
 /// What the quota files say of the owner of a file, where limits count.
 pub(super) fn limits_of(volume: &Volume, owner: Ids) -> Result<Vec<(Whose, Record)>> {
-    let (mut limits, ledgers) = (Vec::new(), &volume.session.ledgers);
-    if volume.context().limited && ledgers.is_enforced() {
+    let (mut limits, quota_files) = (Vec::new(), &volume.session.quota_files);
+    if volume.context().limited && quota_files.is_enforced() {
         for whose in QuotaKind::ALL.into_iter().zip(owner) {
-            let Some(file) = ledgers.file(whose.0) else { continue };
-            let found = volume.steady(file, || volume.view().quota_record_of(ledgers, whose))?;
+            let Some(file) = quota_files.file(whose.0) else { continue };
+            let found = volume.seqlock_read(file, || volume.view().quota_record_of(quota_files, whose))?;
             limits.extend(found.map(|record| (whose, record)));
         }
     }
@@ -482,8 +482,8 @@ pub(super) fn limits_of(volume: &Volume, owner: Ids) -> Result<Vec<(Whose, Recor
 /// Refuses bytes that would exceed the limits of their owner.
 pub(super) fn keep_limits(volume: &Volume, limits: &[(Whose, Record)], bytes: u64) -> Result<()> {
     limits.iter().filter(|_| bytes > 0).try_for_each(|(whose, record)| {
-        let reserved = volume.session.ledgers.reserved(*whose);
-        let wanted = Wanted { bytes, inodes: 0, reserved };
+        let reserved = volume.session.quota_files.reserved(*whose);
+        let wanted = LimitRequest { bytes, inodes: 0, reserved };
         wanted.refuse_excess(*whose, record, volume.now().seconds)
     })
 }

@@ -23,7 +23,7 @@ use ondisk::superblock::{RawSuperblock, STATE_VALID, SUPERBLOCK_OFFSET};
 use ondisk::units::{BlockRun, Group, InodeNumber};
 use zerocopy::IntoBytes;
 
-use crate::cache::{Cache, Keep, Outgoing};
+use crate::cache::{Cache, CachePolicy, Outgoing};
 use crate::error::{Error, Flow, Result};
 use crate::format::Format;
 use crate::locks::lock;
@@ -33,7 +33,9 @@ use data_writes::DataWrites;
 pub(crate) use data_writes::{DataWrite, NoDataWrites};
 pub(crate) use journal::Journal;
 use phased::{Commit, Epoch};
-pub(crate) use phased::{Facts, Kept, Notes, RemovedDir, Sight, Survey, Tally, facts, is_used, mark};
+pub(crate) use phased::{
+    Facts, InodeSnapshot, LinkDelta, RemovedDir, RetainedName, SoftdepRecord, Survey, facts, is_used, mark,
+};
 
 /// Which order a volume is written in, as its options and its features say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +50,7 @@ pub(crate) enum Choice {
 
 impl Choice {
     /// The choice for a volume with or without a journal. One that is only read, or being loaded, needs none.
-    pub(crate) fn of(options: &OpenOptions, has_journal: bool) -> Self {
+    pub(crate) fn from_options(options: &OpenOptions, has_journal: bool) -> Self {
         match options.ordering {
             _ if !options.write || options.loading => Choice::Any,
             WriteOrder::Journal if has_journal => Choice::Journal(options.data),
@@ -58,14 +60,14 @@ impl Choice {
     }
 
     /// What the cache must keep for it.
-    pub(crate) fn keep(self) -> Keep {
-        Keep { before: self == Choice::Phased, data: self == Choice::Journal(DataMode::Journal) }
+    pub(crate) fn cache_policy(self) -> CachePolicy {
+        CachePolicy { before: self == Choice::Phased, data: self == Choice::Journal(DataMode::Journal) }
     }
 }
 
 /// How soon changes must be stable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Promptness {
+enum SyncPolicy {
     /// With the next sync.
     #[default]
     AtSync,
@@ -75,12 +77,12 @@ enum Promptness {
     ChangesAndData,
 }
 
-impl Promptness {
-    fn of(ordering: WriteOrder) -> Self {
+impl SyncPolicy {
+    fn from_order(ordering: WriteOrder) -> Self {
         match ordering {
-            WriteOrder::Journal | WriteOrder::Async | WriteOrder::Softdep => Promptness::AtSync,
-            WriteOrder::Normal => Promptness::Changes,
-            WriteOrder::Sync => Promptness::ChangesAndData,
+            WriteOrder::Journal | WriteOrder::Async | WriteOrder::Softdep => SyncPolicy::AtSync,
+            WriteOrder::Normal => SyncPolicy::Changes,
+            WriteOrder::Sync => SyncPolicy::ChangesAndData,
         }
     }
 }
@@ -88,14 +90,14 @@ impl Promptness {
 /// The order of one open volume.
 #[derive(Default)]
 pub(crate) struct Order {
-    how: How,
-    promptness: Promptness,
+    how: OrderState,
+    sync_policy: SyncPolicy,
     data_writes: DataWrites,
     awaited: Awaited,
 }
 
 #[derive(Default)]
-enum How {
+enum OrderState {
     #[default]
     Any,
     Phased(Box<Phased>),
@@ -112,7 +114,7 @@ struct Phased {
 
 /// Where changes go.
 #[derive(Clone, Copy)]
-pub(crate) struct Target<'t> {
+pub(crate) struct WriteContext<'t> {
     pub(crate) cache: &'t Cache,
     pub(crate) format: &'t Format,
     pub(crate) now: Timestamp,
@@ -124,13 +126,13 @@ pub(crate) struct Batch {
     pub(crate) superblock: RawSuperblock,
     /// Blocks and inodes that the device calls free.
     pub(crate) free_before: (u64, u32),
-    notes: Notes,
+    notes: SoftdepRecord,
     forgotten: Vec<BlockRun>,
 }
 
 /// What has to be done before many more changes are made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Relief {
+pub(crate) enum WritebackUrgency {
     /// Nothing.
     Needless,
     /// Changed blocks may go out by themselves.
@@ -143,24 +145,24 @@ impl Order {
     /// The order of a volume that was opened for writing; its log, if it goes through a journal.
     pub(crate) fn new(choice: Choice, ordering: WriteOrder, journal: Option<Journal>) -> Self {
         let how = match (choice, journal) {
-            (Choice::Phased, _) => How::Phased(Box::default()),
-            (Choice::Journal(_), Some(journal)) => How::Journal(Box::new(journal)),
-            (Choice::Any | Choice::Journal(_), _) => How::Any,
+            (Choice::Phased, _) => OrderState::Phased(Box::default()),
+            (Choice::Journal(_), Some(journal)) => OrderState::Journal(Box::new(journal)),
+            (Choice::Any | Choice::Journal(_), _) => OrderState::Any,
         };
-        Order { how, promptness: Promptness::of(ordering), ..Order::default() }
+        Order { how, sync_policy: SyncPolicy::from_order(ordering), ..Order::default() }
     }
 
     fn journal(&self) -> Option<&Journal> {
         match &self.how {
-            How::Journal(journal) => Some(journal),
-            How::Any | How::Phased(_) => None,
+            OrderState::Journal(journal) => Some(journal),
+            OrderState::Any | OrderState::Phased(_) => None,
         }
     }
 
     fn epoch(&self) -> Option<&Epoch> {
         match &self.how {
-            How::Phased(phased) => Some(&phased.epoch),
-            How::Any | How::Journal(_) => None,
+            OrderState::Phased(phased) => Some(&phased.epoch),
+            OrderState::Any | OrderState::Journal(_) => None,
         }
     }
 
@@ -173,7 +175,7 @@ impl Order {
     /// Whether a crash at any time leaves a volume that needs no person to repair it. What is committed then comes to
     /// the device together.
     pub(crate) fn survives_crashes(&self) -> bool {
-        !matches!(self.how, How::Any)
+        !matches!(self.how, OrderState::Any)
     }
 
     /// Whether updates must note what order their changes need.
@@ -224,12 +226,12 @@ impl Order {
 
     /// Whether each change must be stable when its verb returns.
     pub(crate) fn syncs_changes(&self) -> bool {
-        self.promptness != Promptness::AtSync
+        self.sync_policy != SyncPolicy::AtSync
     }
 
     /// Whether bytes that are written must be stable when the verb returns.
     pub(crate) fn syncs_data(&self) -> bool {
-        self.promptness == Promptness::ChangesAndData
+        self.sync_policy == SyncPolicy::ChangesAndData
     }
 
     /// Blocks of a file to write back with one update, at most.
@@ -238,12 +240,12 @@ impl Order {
     }
 
     /// Whether what is changed in memory has to go before more is changed.
-    pub(crate) fn relief(&self, cache: &Cache) -> Relief {
+    pub(crate) fn relief(&self, cache: &Cache) -> WritebackUrgency {
         match &self.how {
-            How::Journal(journal) if journal.is_filling() => Relief::Commit,
-            How::Phased(_) if cache.is_crowded() => Relief::Commit,
-            How::Any if cache.is_crowded() => Relief::WriteOut,
-            How::Any | How::Phased(_) | How::Journal(_) => Relief::Needless,
+            OrderState::Journal(journal) if journal.is_filling() => WritebackUrgency::Commit,
+            OrderState::Phased(_) if cache.is_crowded() => WritebackUrgency::Commit,
+            OrderState::Any if cache.is_crowded() => WritebackUrgency::WriteOut,
+            OrderState::Any | OrderState::Phased(_) | OrderState::Journal(_) => WritebackUrgency::Needless,
         }
     }
 
@@ -256,7 +258,7 @@ impl Order {
     }
 
     /// Takes in what an update noted, as it is published, and the inodes it changed by more than their times.
-    pub(crate) fn take_in(&self, notes: Notes, changed: &[InodeNumber]) {
+    pub(crate) fn take_in(&self, notes: SoftdepRecord, changed: &[InodeNumber]) {
         if self.survives_crashes() {
             self.awaited.add(changed);
         }
@@ -268,11 +270,11 @@ impl Order {
     /// Drops blocks from the cache that stop being metadata, unwritten changes included.
     pub(crate) fn forget(&self, cache: &Cache, run: BlockRun) {
         match &self.how {
-            How::Any => cache.forget(run, |_, _, _| {}),
-            How::Phased(phased) => {
+            OrderState::Any => cache.forget(run, |_, _, _| {}),
+            OrderState::Phased(phased) => {
                 cache.forget(run, |block, role, bytes| phased.epoch.note_dropped(block, role, bytes));
             }
-            How::Journal(journal) => {
+            OrderState::Journal(journal) => {
                 cache.forget(run, |_, _, _| {});
                 journal.forget(run);
             }
@@ -298,9 +300,9 @@ impl Order {
     /// Begins to write the bytes of a file, where a commit must wait for them (I23); to be held until they are written.
     pub(crate) fn begin_data_write(&self) -> Option<DataWrite<'_>> {
         let is_awaited = match &self.how {
-            How::Any => false,
-            How::Phased(_) => true,
-            How::Journal(journal) => journal.data() == DataMode::Ordered,
+            OrderState::Any => false,
+            OrderState::Phased(_) => true,
+            OrderState::Journal(journal) => journal.data() == DataMode::Ordered,
         };
         is_awaited.then(|| self.data_writes.begin())
     }
@@ -313,11 +315,11 @@ impl Order {
     /// Collects all that is to be written. What comes now belongs to the next time.
     pub(crate) fn collect(&self, cache: &Cache, superblock: RawSuperblock, free_before: (u64, u32)) -> Batch {
         self.awaited.begin();
-        let (mut notes, mut forgotten) = (Notes::default(), Vec::new());
+        let (mut notes, mut forgotten) = (SoftdepRecord::default(), Vec::new());
         match &self.how {
-            How::Any => {}
-            How::Phased(phased) => notes = phased.epoch.end(),
-            How::Journal(journal) => forgotten = journal.begin_next(),
+            OrderState::Any => {}
+            OrderState::Phased(phased) => notes = phased.epoch.end(),
+            OrderState::Journal(journal) => forgotten = journal.begin_next(),
         }
         Batch { outgoing: cache.collect(), superblock, free_before, notes, forgotten }
     }
@@ -326,21 +328,21 @@ impl Order {
     ///
     /// # Errors
     /// The device's failure.
-    pub(crate) fn commit(&self, to: &Target<'_>, batch: &Batch) -> Result<()> {
+    pub(crate) fn commit(&self, to: &WriteContext<'_>, batch: &Batch) -> Result<()> {
         self.write(to, batch)?;
         self.awaited.end();
         Ok(())
     }
 
-    fn write(&self, to: &Target<'_>, batch: &Batch) -> Result<()> {
+    fn write(&self, to: &WriteContext<'_>, batch: &Batch) -> Result<()> {
         match &self.how {
-            How::Any => {
+            OrderState::Any => {
                 to.cache.write_out(&batch.outgoing)?;
                 self.write_superblock(to, batch.superblock)?;
                 flush(to)
             }
-            How::Phased(phased) => self.commit_in_phases(phased, to, batch),
-            How::Journal(journal) => journal.log().commit(&journal::Transaction {
+            OrderState::Phased(phased) => self.commit_in_phases(phased, to, batch),
+            OrderState::Journal(journal) => journal.log().commit(&journal::Transaction {
                 outgoing: &batch.outgoing,
                 forgotten: &batch.forgotten,
                 superblock: &batch.superblock,
@@ -350,11 +352,11 @@ impl Order {
     }
 
     /// Writes an epoch. The superblock never counts more free than there is.
-    fn commit_in_phases(&self, phased: &Phased, to: &Target<'_>, batch: &Batch) -> Result<()> {
+    fn commit_in_phases(&self, phased: &Phased, to: &WriteContext<'_>, batch: &Batch) -> Result<()> {
         let (last, mut first) = (batch.superblock, batch.superblock);
         first.set_free_blocks_count(last.free_blocks_count().min(batch.free_before.0));
         first.s_free_inodes_count.set(last.s_free_inodes_count.get().min(batch.free_before.1));
-        let Target { cache, format, .. } = *to;
+        let WriteContext { cache, format, .. } = *to;
         let commit = Commit { cache, format, outgoing: &batch.outgoing, notes: &batch.notes };
         let mut written = lock(&phased.superblock);
         let is_news = *written != last.as_bytes();
@@ -369,11 +371,11 @@ impl Order {
     ///
     /// # Errors
     /// The device's failure.
-    pub(crate) fn mark(&self, to: &Target<'_>, raw: RawSuperblock, clean: bool) -> Result<()> {
+    pub(crate) fn mark(&self, to: &WriteContext<'_>, raw: RawSuperblock, clean: bool) -> Result<()> {
         match &self.how {
-            How::Journal(journal) if clean => journal.log().close(to.now),
-            How::Journal(_) => Ok(()),
-            How::Any | How::Phased(_) => {
+            OrderState::Journal(journal) if clean => journal.log().close(to.now),
+            OrderState::Journal(_) => Ok(()),
+            OrderState::Any | OrderState::Phased(_) => {
                 self.write_superblock(to, raw)?;
                 flush(to)
             }
@@ -384,11 +386,11 @@ impl Order {
     ///
     /// # Errors
     /// The device's failure.
-    pub(crate) fn write_superblock(&self, to: &Target<'_>, mut raw: RawSuperblock) -> Result<()> {
+    pub(crate) fn write_superblock(&self, to: &WriteContext<'_>, mut raw: RawSuperblock) -> Result<()> {
         let mut times = raw.times();
         times.written = times.written.max(u64::try_from(to.now.seconds).unwrap_or(0));
         raw.set_times(times);
-        if matches!(self.how, How::Phased(_)) && raw.s_state.get() & STATE_VALID == 0 {
+        if matches!(self.how, OrderState::Phased(_)) && raw.s_state.get() & STATE_VALID == 0 {
             mark::put(&mut raw);
         }
         to.format.sealer.seal_superblock(&mut raw);
@@ -404,6 +406,6 @@ impl Order {
     }
 }
 
-fn flush(to: &Target<'_>) -> Result<()> {
+fn flush(to: &WriteContext<'_>) -> Result<()> {
     to.cache.device().flush().map_err(|source| Error::io("flushing the device", source))
 }

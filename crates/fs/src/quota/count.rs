@@ -7,7 +7,7 @@ use ondisk::units::{Group, InodeNumber};
 use super::{Quota, UsageTable, number_of, quota_inode};
 use crate::charges::Holding;
 use crate::error::Result;
-use crate::file::{Ahead, WriteHint};
+use crate::file::{Allocation, WriteHint};
 use crate::ops::change;
 use crate::order::is_used;
 use crate::tx::View;
@@ -40,7 +40,7 @@ impl Quota<'_> {
         let tables = Count::of_all(volume, volume.view())?;
         let mut corrected = 0;
         for (kind, table) in QuotaKind::ALL.into_iter().zip(&tables) {
-            let Some(file) = volume.session.ledgers.file(kind) else { continue };
+            let Some(file) = volume.session.quota_files.file(kind) else { continue };
             let stated = self.records(kind)?;
             let used = |id: &u32| table.get(id).copied().unwrap_or_default();
             let wrong = stated.iter().filter(|(id, record)| record.usage != used(id)).map(|(id, _)| *id);
@@ -84,7 +84,7 @@ fn store(volume: &Volume, number: InodeNumber, contents: &[u8]) -> Result<()> {
     change(volume, |tx| {
         let mut node = tx.inode(number)?;
         let hint = WriteHint { end: contents.len() as u64, growing: false, reserved: false };
-        tx.contents(&mut node).write(&mut Ahead::default(), 0, contents, &hint)?;
+        tx.contents(&mut node).write(&mut Allocation::default(), 0, contents, &hint)?;
         tx.store(&mut node)
     })
 }
@@ -135,7 +135,7 @@ impl<'v> Count<'v> {
             return Ok(());
         }
         // Values in inodes of their own count for those that refer to them, and are part of their blocks.
-        let Some(holding) = Holding::of(&inode, geometry.block_size, geometry.inodes()) else {
+        let Some(holding) = Holding::of_inode(&inode, geometry.block_size, geometry.inodes()) else {
             return Ok(());
         };
         let inodes = 1 + view.xattrs(&inode).value_inodes()?;

@@ -32,7 +32,7 @@ impl Tx<'_> {
                 self.space_mut()?.allocate_inode(&request, FileType::Regular)?
             }
         };
-        if self.format.on_disk(number) != number {
+        if self.format.physical_number(number) != number {
             let why = "inodes have other numbers on disk since the volume became smaller: unmount it first";
             return Err(Error::Unsupported(why.into()));
         }
@@ -46,8 +46,8 @@ impl Tx<'_> {
         // From inside the update, which charges nothing to anyone for a file of the volume itself.
         self.store(&mut node)?;
         drop(self.charges.take());
-        let ledgers = &self.session.ledgers;
-        self.on_commit(move || ledgers.set_file(kind, Some(number)));
+        let quota_files = &self.session.quota_files;
+        self.on_commit(move || quota_files.set_file(kind, Some(number)));
         Ok(number)
     }
 
@@ -64,8 +64,8 @@ impl Tx<'_> {
         self.fill_file(&mut node, contents)?;
         self.store(&mut node)?;
         drop(self.charges.take());
-        let ledgers = &self.session.ledgers;
-        self.on_commit(move || ledgers.set_file(kind, Some(number)));
+        let quota_files = &self.session.quota_files;
+        self.on_commit(move || quota_files.set_file(kind, Some(number)));
         Ok(())
     }
 
@@ -87,8 +87,8 @@ impl Tx<'_> {
                 to.copy_from_slice(piece);
             }
         }
-        let ledgers = &self.session.ledgers;
-        self.on_commit(move || ledgers.set_file(kind, Some(number)));
+        let quota_files = &self.session.quota_files;
+        self.on_commit(move || quota_files.set_file(kind, Some(number)));
         self.note_changed(number);
         Ok(true)
     }
@@ -150,7 +150,7 @@ impl Tx<'_> {
                 features.ro_compat.set(RoCompat::QUOTA, any);
                 raw.set_features(features);
             });
-            session.ledgers.set_file(kind, number);
+            session.quota_files.set_file(kind, number);
         });
     }
 }

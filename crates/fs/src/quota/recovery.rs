@@ -30,7 +30,7 @@ impl Quota<'_> {
     /// opened, with the limits that could be read.
     #[must_use]
     pub fn mended(self) -> Vec<(QuotaKind, String)> {
-        self.volume.session.ledgers.mended()
+        self.volume.session.quota_files.mended()
     }
 
     /// Makes the quota files sound: what charges may rely on. Counts are still to be corrected ([`Quota::recount`]).
@@ -93,10 +93,10 @@ impl Quota<'_> {
             None => Some(format!("inode {number}, which the superblock names, is none")),
         };
         let Some(flaw) = flaw else { return Ok(()) };
-        let ledgers = &volume.session.ledgers;
-        ledgers.note_mended(kind, flaw);
+        let quota_files = &volume.session.quota_files;
+        quota_files.note_mended(kind, flaw);
         // Until it is sound nothing is charged to it: what is reclaimed for its space would be.
-        ledgers.set_file(kind, None);
+        quota_files.set_file(kind, None);
         let done = match &old {
             Some(old) => self.replace(kind, number, old),
             None => self.make_again(kind),

@@ -70,10 +70,10 @@ impl Quota<'_> {
     fn make_missing(self, tx: &mut Tx<'_>, kinds: &[QuotaKind], earlier: &Earlier) -> Result<Vec<Named>> {
         let raw = self.volume.superblock();
         let tables = Count::of_all(self.volume, tx.view())?;
-        let ledgers = &self.volume.session.ledgers;
+        let quota_files = &self.volume.session.quota_files;
         let mut made = Vec::new();
         for kind in kinds {
-            if quota_inode(&raw, *kind).is_some() || ledgers.file(*kind).is_some() {
+            if quota_inode(&raw, *kind).is_some() || quota_files.file(*kind).is_some() {
                 continue;
             }
             let none = UsageTable::new();
@@ -109,8 +109,9 @@ impl Quota<'_> {
         volume.sync()?;
         if is_apart && !gone.is_empty() {
             change(volume, |tx| {
-                let is_again =
-                    |number| QuotaKind::ALL.iter().any(|kind| tx.session.ledgers.file(*kind) == Some(number));
+                let is_again = |number| {
+                    QuotaKind::ALL.iter().any(|kind| tx.session.quota_files.file(*kind) == Some(number))
+                };
                 let gone: Vec<_> =
                     gone.iter().map(|(_, number)| *number).filter(|number| !is_again(*number)).collect();
                 gone.into_iter().try_for_each(|number| tx.drop_file(number))

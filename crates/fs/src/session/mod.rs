@@ -15,7 +15,7 @@ use ondisk::geometry::Geometry;
 use ondisk::superblock::{RawSuperblock, STATE_ERROR};
 use ondisk::units::{InodeNumber, low_u32};
 
-use crate::charges::Ledgers;
+use crate::charges::QuotaFiles;
 use crate::dirty::Delayed;
 use crate::handles::Handles;
 use crate::options::OpenOptions;
@@ -38,7 +38,7 @@ pub(crate) struct Session {
     /// Attribute blocks that other inodes may share.
     pub(crate) attribute_blocks: AttributeBlocks,
     /// Quota files.
-    pub(crate) ledgers: Ledgers,
+    pub(crate) quota_files: QuotaFiles,
     superblock: Mutex<RawSuperblock>,
     /// Inodes made since the volume was opened.
     created: AtomicU64,
@@ -47,9 +47,9 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn new(options: &OpenOptions, superblock: RawSuperblock, geometry: &Geometry) -> Self {
         // A loader's usage is counted when all is there.
-        let ledgers = match options.loading {
-            true => Ledgers::default(),
-            false => Ledgers::new(&superblock, geometry.first_inode, options.limits),
+        let quota_files = match options.loading {
+            true => QuotaFiles::default(),
+            false => QuotaFiles::new(&superblock, geometry.first_inode, options.limits),
         };
         Session {
             options: options.clone(),
@@ -58,7 +58,7 @@ impl Session {
             known_names: KnownNames::default(),
             followed: Followed::default(),
             attribute_blocks: AttributeBlocks::default(),
-            ledgers,
+            quota_files,
             superblock: Mutex::new(superblock),
             created: AtomicU64::new(0),
         }

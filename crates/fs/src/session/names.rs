@@ -59,7 +59,7 @@ impl KnownNames {
     }
 
     /// Takes over all names of a directory, in place of those of another.
-    pub(crate) fn keep(&self, names: Names) {
+    pub(crate) fn replace(&self, names: Names) {
         *self.lock() = Some(names);
     }
 

@@ -11,7 +11,7 @@ use ondisk::units::InodeNumber;
 use super::Closed;
 use crate::error::Result;
 use crate::ops::{NamePlace, Renumbered, renew_values, renumber};
-use crate::volume::Seen;
+use crate::volume::VersionedInode;
 
 /// What a pass over the inodes behind the end came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -67,7 +67,8 @@ impl Closed<'_> {
         let (mut leaving, mut are_values) = (Vec::new(), false);
         for group in self.shrinkage.after.geometry.groups..self.shrinkage.before.groups {
             for number in self.files_of(group)? {
-                let is_value = Seen::look(self.volume, number)?.node().flags().contains(InodeFlags::EA_INODE);
+                let is_value =
+                    VersionedInode::read(self.volume, number)?.node().flags().contains(InodeFlags::EA_INODE);
                 are_values |= is_value;
                 leaving.extend((!is_value).then_some(number));
             }
@@ -81,18 +82,18 @@ impl Closed<'_> {
         let mut names: HashMap<_, Vec<_>> = HashMap::new();
         for group in 0..self.shrinkage.before.groups {
             for number in self.files_of(group)? {
-                let mut seen = Seen::look(volume, number)?;
+                let mut seen = VersionedInode::read(volume, number)?;
                 if seen.node().file_type() != Some(FileType::Directory) {
                     continue;
                 }
-                let found = seen.steady(|view, node| match node.file_type() {
+                let found = seen.seqlock_read(|view, node| match node.file_type() {
                     Some(FileType::Directory) => {
                         view.dir(node).leading_to(None, &|number| number.get() > last)
                     }
                     _ => Ok(Vec::new()),
                 })?;
                 for (on_disk, at) in found {
-                    names.entry(volume.format.known_as(on_disk)).or_default().push((number, Some(at)));
+                    names.entry(volume.format.logical_number(on_disk)).or_default().push((number, Some(at)));
                 }
             }
         }
@@ -108,9 +109,11 @@ impl Closed<'_> {
         }
         for group in 0..self.shrinkage.before.groups {
             for number in self.files_of(group)? {
-                let mut seen = Seen::look(volume, number)?;
+                let mut seen = VersionedInode::read(volume, number)?;
                 let is_file = seen.node().file_type().is_some();
-                if is_file && seen.steady(|view, node| view.xattrs(node).has_values_above(last))? && goes_on()
+                if is_file
+                    && seen.seqlock_read(|view, node| view.xattrs(node).has_values_above(last))?
+                    && goes_on()
                 {
                     done += u64::from(renew_values(volume, number, last)?);
                 }

@@ -28,7 +28,7 @@ impl Structures {
     ///
     /// # Errors
     /// A broken descriptor.
-    pub(crate) fn of(descriptors: &Descriptors, after: &Geometry) -> Result<Self> {
+    pub(crate) fn new(descriptors: &Descriptors, after: &Geometry) -> Result<Self> {
         let all = descriptors.structures()?.to_vec();
         Ok(Structures { all, staying: groups::structures_of(descriptors, after)? })
     }
@@ -120,7 +120,7 @@ impl Space {
         let Some(writing) = &self.writing else { return };
         writing.blocks.open_end();
         writing.inodes.open_groups();
-        writing.settlements.fetch_add(1, Ordering::Release);
+        writing.free_generation.fetch_add(1, Ordering::Release);
     }
 
     /// Inodes in use in the groups that a smaller shape has not, as of the last sync.
@@ -151,7 +151,7 @@ impl Space {
     /// A broken descriptor.
     pub(crate) fn in_use_behind(&self, after: &Geometry) -> Result<u64> {
         let end = after.clusters();
-        let structures = Structures::of(&self.descriptors(), after)?;
+        let structures = Structures::new(&self.descriptors(), after)?;
         let all = self.geometry.clusters().saturating_sub(end);
         let kept = self.writing()?.blocks.kept_behind_end().unwrap_or(0);
         Ok(all.saturating_sub(kept).saturating_sub(structures.behind(end)))
@@ -165,7 +165,7 @@ impl Space {
     pub(crate) fn shorten(&self, update: &mut Update<'_>, after: &Format) -> Result<Shortened> {
         let descriptors = self.descriptors();
         let (before, geometry) = (&self.geometry, &after.geometry);
-        let structures = Structures::of(&descriptors, geometry)?;
+        let structures = Structures::new(&descriptors, geometry)?;
         let mut freed: BTreeMap<u32, Vec<ClusterRun>> = BTreeMap::new();
         let all_freed = structures.freed(geometry.clusters());
         for run in &all_freed {

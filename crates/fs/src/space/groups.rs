@@ -9,8 +9,8 @@ use ondisk::units::{Block, BlockRun, Cluster, ClusterRun, Group, low_u32};
 use placement::{Engine, GroupContent, InodeContent, InodeEngine};
 
 use super::descriptors::Descriptors;
-use super::ledger::Work;
-use super::{Change, out_of_step};
+use super::free_accounting::Work;
+use super::{FreeDelta, out_of_step};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
@@ -289,8 +289,8 @@ pub(super) struct Booking<'b, 'v> {
 
 impl Booking<'_, '_> {
     /// Brings what was taken and freed into bitmaps and descriptors, group by group.
-    pub(super) fn apply(&mut self, work: &Work) -> Result<Change> {
-        let mut change = Change::default();
+    pub(super) fn apply(&mut self, work: &Work) -> Result<FreeDelta> {
+        let mut change = FreeDelta::default();
         let touched = touched(&self.descriptors.format().geometry, work);
         for group in touched.clusters.into_iter().map(Group) {
             change.clusters += self.clusters(group, work)?;

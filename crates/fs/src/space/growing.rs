@@ -76,11 +76,11 @@ impl Space {
             cache: Arc::clone(&old.cache),
             blocks,
             inodes,
-            ledger: Arc::clone(&old.ledger),
+            accounting: Arc::clone(&old.accounting),
             front: None,
             loaded: Mutex::default(),
             damage: Damage::default(),
-            settlements: AtomicU64::new(self.settlements() + 1),
+            free_generation: AtomicU64::new(self.free_generation() + 1),
             holding: trim::Holding::default(),
             bound: old.bound,
         };
@@ -94,9 +94,9 @@ impl Space {
     pub(crate) fn take_over(&self, before: &Space) {
         if let (Some(new), Some(old)) = (&self.writing, &before.writing) {
             new.blocks.take_over(&old.blocks);
-            lock(&new.ledger).forget_groups(self.geometry.groups);
+            lock(&new.accounting).forget_groups(self.geometry.groups);
             // Those that wait for space look again.
-            old.settlements.fetch_add(1, Ordering::Release);
+            old.free_generation.fetch_add(1, Ordering::Release);
         }
     }
 }

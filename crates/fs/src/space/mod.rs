@@ -6,16 +6,16 @@
 //!
 //! Two views are kept apart (I10). The engines know what is free *now*, claims of unfinished updates
 //! included. The disk's bitmaps change only by what committed updates allocated, gathered in a
-//! ledger until the next sync: an update that is dropped leaves no trace on disk.
+//! accounting until the next sync: an update that is dropped leaves no trace on disk.
 
 mod closing;
 mod damage;
 mod descriptors;
+mod free_accounting;
 mod freeing;
 mod grant;
 mod groups;
 mod growing;
-mod ledger;
 mod loading;
 mod rebook;
 mod reseal;
@@ -46,11 +46,11 @@ pub(crate) use closing::{Shortened, Structures};
 use damage::Damage;
 pub use descriptors::Descriptors;
 use descriptors::Tables;
-use ledger::Ledger;
-pub use ledger::Work;
+use free_accounting::FreeAccounting;
+pub use free_accounting::Work;
 pub(crate) use rebook::{Bookings, clusters, rebook};
 pub(crate) use reseal::{Marked, reseal};
-pub(crate) use room::{Places, Room, RoomRequest};
+pub(crate) use room::{ClustersOf, Room, RoomRequest};
 pub(crate) use taking::{DataRequest, Reserved, SpaceMut};
 pub(crate) use trim::Trimmed;
 
@@ -69,7 +69,7 @@ struct Writing {
     cache: Arc<Cache>,
     blocks: Arc<Engine>,
     inodes: InodeEngine,
-    ledger: Arc<Mutex<Ledger>>,
+    accounting: Arc<Mutex<FreeAccounting>>,
     /// When a whole tree is being loaded: the cluster behind the last one taken. Everything is laid
     /// out from there on, whatever the goal.
     front: Option<AtomicU64>,
@@ -78,7 +78,7 @@ struct Writing {
     /// Groups whose bitmaps can't be believed.
     damage: Damage,
     /// How often freed space became free.
-    settlements: AtomicU64,
+    free_generation: AtomicU64,
     /// Free space that no verb can take for a moment.
     holding: trim::Holding,
     /// Bytes of what is known of groups that are kept.
@@ -136,11 +136,11 @@ impl Space {
             cache,
             blocks,
             inodes,
-            ledger: Arc::default(),
+            accounting: Arc::default(),
             front: loading.then(AtomicU64::default),
             loaded: Mutex::default(),
             damage: Damage::default(),
-            settlements: AtomicU64::new(0),
+            free_generation: AtomicU64::new(0),
             holding: trim::Holding::default(),
             bound: None,
         };
@@ -215,7 +215,7 @@ impl Space {
 
     /// The group in which an inode lies on disk, and its index there.
     fn locate(&self, inode: InodeNumber) -> Option<(Group, u32)> {
-        self.geometry.locate_inode(self.numbers.on_disk(inode))
+        self.geometry.locate_inode(self.numbers.physical_number(inode))
     }
 
     /// Free clusters and free inodes right now; `None` on a volume that is only read.
@@ -243,7 +243,8 @@ impl Space {
         let is_set =
             |index: u32| bitmap.get(index as usize / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1);
         let used = (0..self.geometry.inodes_per_group).filter(|index| is_set(*index));
-        let number = |index| self.geometry.inode_at(group, index).map(|number| self.numbers.known_as(number));
+        let number =
+            |index| self.geometry.inode_at(group, index).map(|number| self.numbers.logical_number(number));
         Ok(used.filter_map(number).collect())
     }
 
@@ -271,9 +272,9 @@ impl Space {
     ///
     /// # Errors
     /// A bitmap that can't be read or contradicts what was allocated.
-    pub fn write_back(&self, update: &mut Update<'_>) -> Result<(Change, Work)> {
+    pub fn write_back(&self, update: &mut Update<'_>) -> Result<(FreeDelta, Work)> {
         let writing = self.writing()?;
-        let work = lock(&writing.ledger).take();
+        let work = lock(&writing.accounting).take();
         let mut descriptors = locks::write(&self.descriptors);
         let mut booking = groups::Booking { descriptors: &mut descriptors, update };
         let change = booking.apply(&work)?;
@@ -287,7 +288,7 @@ impl Space {
     /// The device's failure; a broken descriptor.
     pub fn warm_up(&self) -> Result<()> {
         let writing = self.writing()?;
-        let touched = groups::touched(&writing.format.geometry, lock(&writing.ledger).work());
+        let touched = groups::touched(&writing.format.geometry, lock(&writing.accounting).work());
         for block in self.descriptors().read_for(&touched)? {
             writing.cache.read(Block(block), Role::Plain)?;
         }
@@ -364,7 +365,7 @@ impl Space {
 
 /// By how much a sync changes the volume's counters of what is free.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct FreeDelta {
     /// Clusters.
     pub clusters: i64,
     /// Inodes.

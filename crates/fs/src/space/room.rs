@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use ondisk::units::{Block, ClusterRun, InodeNumber, low_u32};
 use placement::Request;
 
+use super::free_accounting::FreeAccounting;
 use super::grant::UncommittedGrant;
 use super::groups;
-use super::ledger::Ledger;
 use super::taking::SpaceMut;
 use crate::error::{Error, Result};
 use crate::locks::lock;
@@ -60,14 +60,14 @@ impl Room {
 /// All of a room as a part of an update.
 struct GivenRoom {
     grants: Arc<Mutex<Vec<UncommittedGrant>>>,
-    ledger: Arc<Mutex<Ledger>>,
+    accounting: Arc<Mutex<FreeAccounting>>,
 }
 
 impl Claim for GivenRoom {
-    fn keep(self: Box<Self>) {
+    fn commit(self: Box<Self>) {
         let grants = std::mem::take(&mut *lock(&self.grants));
-        let mut ledger = lock(&self.ledger);
-        grants.into_iter().for_each(|grant| ledger.took_blocks(grant.keep()));
+        let mut accounting = lock(&self.accounting);
+        grants.into_iter().for_each(|grant| accounting.took_blocks(grant.keep()));
     }
 }
 
@@ -104,28 +104,28 @@ impl SpaceMut<'_, '_> {
     }
 
     /// Makes all of a room a part of the update; returns the blocks to charge to the file.
-    pub(crate) fn give(&mut self, room: &Room) -> u64 {
+    pub(crate) fn give_room(&mut self, room: &Room) -> u64 {
         let geometry = &self.writing.format.geometry;
         let mut clusters = 0;
         for run in &room.runs {
             groups::groups_in(geometry, *run).for_each(|group| self.update.note_group(group));
             clusters += u64::from(run.count);
         }
-        let (grants, ledger) = (Arc::clone(&room.grants), Arc::clone(&self.writing.ledger));
-        self.update.claim(GivenRoom { grants, ledger });
+        let (grants, accounting) = (Arc::clone(&room.grants), Arc::clone(&self.writing.accounting));
+        self.update.claim(GivenRoom { grants, accounting });
         clusters << geometry.cluster_log2
     }
 }
 
 /// The clusters of some runs, one after the other.
-pub(crate) struct Places<'r> {
+pub(crate) struct ClustersOf<'r> {
     runs: &'r [ClusterRun],
 }
 
-impl<'r> Places<'r> {
+impl<'r> ClustersOf<'r> {
     /// Those of a room.
-    pub(crate) fn of(runs: &'r [ClusterRun]) -> Self {
-        Places { runs }
+    pub(crate) fn new(runs: &'r [ClusterRun]) -> Self {
+        ClustersOf { runs }
     }
 
     /// The n-th cluster with those that follow it in its run; `None` behind the last.

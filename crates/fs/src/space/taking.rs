@@ -10,8 +10,8 @@ use ondisk::inode::FileType;
 use ondisk::units::{Block, BlockRun, Cluster, FileBlock, Group, InodeNumber, low_u32};
 use placement::{FileState, InodeGrant, InodeRefusal, InodeRequest, Refusal, Request};
 
+use super::free_accounting::FreeAccounting;
 use super::grant::UncommittedGrant;
-use super::ledger::Ledger;
 use super::{Space, Writing, groups, reserve};
 use crate::cache::Role;
 use crate::error::{Error, Result};
@@ -86,12 +86,12 @@ impl Reserved {
 
 struct TakenBlocks {
     grant: UncommittedGrant,
-    ledger: Arc<Mutex<Ledger>>,
+    accounting: Arc<Mutex<FreeAccounting>>,
 }
 
 impl Claim for TakenBlocks {
-    fn keep(self: Box<Self>) {
-        lock(&self.ledger).took_blocks(self.grant.keep());
+    fn commit(self: Box<Self>) {
+        lock(&self.accounting).took_blocks(self.grant.keep());
     }
 }
 
@@ -99,13 +99,13 @@ struct TakenInode {
     grant: InodeGrant,
     directory: bool,
     inodes_per_group: u32,
-    ledger: Arc<Mutex<Ledger>>,
+    accounting: Arc<Mutex<FreeAccounting>>,
 }
 
 impl Claim for TakenInode {
-    fn keep(self: Box<Self>) {
-        let Self { grant, directory, inodes_per_group, ledger } = *self;
-        lock(&ledger).took_inode(grant.keep(), directory, inodes_per_group);
+    fn commit(self: Box<Self>) {
+        let Self { grant, directory, inodes_per_group, accounting } = *self;
+        lock(&accounting).took_inode(grant.keep(), directory, inodes_per_group);
     }
 }
 
@@ -113,7 +113,7 @@ impl SpaceMut<'_, '_> {
     fn claim(&mut self, grant: UncommittedGrant) {
         let geometry = &self.writing.format.geometry;
         groups::groups_in(geometry, grant.run()).for_each(|group| self.update.note_group(group));
-        self.update.claim(TakenBlocks { grant, ledger: Arc::clone(&self.writing.ledger) });
+        self.update.claim(TakenBlocks { grant, accounting: Arc::clone(&self.writing.accounting) });
     }
 
     /// Uses up to `count` blocks from the front of what is reserved: their clusters become part of the update. Returns
@@ -184,7 +184,7 @@ impl SpaceMut<'_, '_> {
         let charged = u64::from(geometry.blocks_per_cluster());
         let grant = match self.allocate(wanted) {
             Err(Error::NoSpace) => {
-                return self.update.take_lent().map(|block| (block, charged)).ok_or(Error::NoSpace);
+                return self.update.borrow_block().map(|block| (block, charged)).ok_or(Error::NoSpace);
             }
             done => done?,
         };
@@ -270,9 +270,9 @@ impl SpaceMut<'_, '_> {
                 grant,
                 directory,
                 inodes_per_group: writing.format.geometry.inodes_per_group,
-                ledger: Arc::clone(&writing.ledger),
+                accounting: Arc::clone(&writing.accounting),
             });
-            return Ok(self.space.numbers.known_as(number));
+            return Ok(self.space.numbers.logical_number(number));
         }
         Err(Error::NoInodes)
     }
@@ -291,7 +291,7 @@ impl SpaceMut<'_, '_> {
         }
         let descriptor = self.space.descriptors().get(group)?;
         let used =
-            self.space.descriptors().used_inodes(&descriptor).max(lock(&writing.ledger).reached(group));
+            self.space.descriptors().used_inodes(&descriptor).max(lock(&writing.accounting).reached(group));
         let per_block = geometry.inodes_per_block();
         let block = |at: u32| Block(descriptor.inode_table().0 + u64::from(at));
         // One update may take several inodes; the second must not wipe the first.

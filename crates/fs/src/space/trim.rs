@@ -3,7 +3,7 @@
 //! Owns: finding them, group by group, and holding them. Excludes the device. What a run is free of is the engines' own
 //! word: space that was freed and still waits for its commit is in use there, and so is what is set aside for growing
 //! files. No bitmap changes. A verb that finds no space while some is held waits for it ([`Space::await_held`]), and from
-//! then to its end nothing more is held ([`Space::in_need`]).
+//! then to its end nothing more is held ([`Space::low_space`]).
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Holding {
     clusters: AtomicU64,
-    in_need: AtomicU64,
+    low_space: AtomicU64,
     ended: (Mutex<()>, Condvar),
 }
 
@@ -40,7 +40,7 @@ impl Holding {
     fn begin(&self, clusters: u32) {
         let mut listening = lock(&self.ended.0);
         let begun = Instant::now();
-        while self.in_need.load(Ordering::Acquire) > 0
+        while self.low_space.load(Ordering::Acquire) > 0
             && let Some(rest) = PATIENCE.checked_sub(begun.elapsed())
         {
             let waited = self.ended.1.wait_timeout(listening, rest);
@@ -49,46 +49,46 @@ impl Holding {
         self.clusters.fetch_add(u64::from(clusters), Ordering::AcqRel);
     }
 
-    /// `clusters` clusters are no longer held; with `settlements`, because they are free again.
-    fn end(&self, clusters: u32, settlements: Option<&AtomicU64>) {
+    /// `clusters` clusters are no longer held; with `free_generation`, because they are free again.
+    fn end(&self, clusters: u32, free_generation: Option<&AtomicU64>) {
         let _listening = lock(&self.ended.0);
         self.clusters.fetch_sub(u64::from(clusters), Ordering::AcqRel);
-        if let Some(settlements) = settlements {
-            settlements.fetch_add(1, Ordering::Release);
+        if let Some(free_generation) = free_generation {
+            free_generation.fetch_add(1, Ordering::Release);
         }
         self.ended.1.notify_all();
     }
 }
 
 /// A verb that found no space: until this is dropped nothing more is held.
-pub(crate) struct InNeed<'s>(&'s Holding);
+pub(crate) struct LowSpace<'s>(&'s Holding);
 
-impl Drop for InNeed<'_> {
+impl Drop for LowSpace<'_> {
     fn drop(&mut self) {
         let _listening = lock(&self.0.ended.0);
-        self.0.in_need.fetch_sub(1, Ordering::AcqRel);
+        self.0.low_space.fetch_sub(1, Ordering::AcqRel);
         self.0.ended.1.notify_all();
     }
 }
 
 /// A free run that no verb can take until this is dropped.
-pub(crate) struct Held<'s> {
+pub(crate) struct HeldRun<'s> {
     grant: Option<Grant>,
     writing: &'s Writing,
 }
 
-impl Held<'_> {
+impl HeldRun<'_> {
     pub(crate) fn run(&self) -> ClusterRun {
         self.grant.as_ref().map_or(ClusterRun { start: Cluster(0), count: 0 }, Grant::run)
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldRun<'_> {
     fn drop(&mut self) {
         let count = self.run().count;
         self.grant = None;
         // It is free once more: those that found none look again.
-        self.writing.holding.end(count, Some(&self.writing.settlements));
+        self.writing.holding.end(count, Some(&self.writing.free_generation));
     }
 }
 
@@ -111,7 +111,7 @@ impl Space {
         &self,
         range: Range<u64>,
         wanted: Trimmed,
-        mut work: impl FnMut(&Held<'_>) -> Result<()>,
+        mut work: impl FnMut(&HeldRun<'_>) -> Result<()>,
     ) -> Result<()> {
         let writing = self.writing()?;
         let geometry = &writing.format.geometry;
@@ -133,7 +133,7 @@ impl Space {
         writing: &Writing,
         (group, range): (Group, Range<u64>),
         wanted: Trimmed,
-        work: &mut impl FnMut(&Held<'_>) -> Result<()>,
+        work: &mut impl FnMut(&HeldRun<'_>) -> Result<()>,
     ) -> Result<u64> {
         let (mut at, mut lost) = (range.start, 0);
         while at < range.end {
@@ -200,12 +200,12 @@ impl Space {
     }
 
     /// Holds a run, if all of it is free and not promised.
-    fn hold<'s>(&self, writing: &'s Writing, run: ClusterRun) -> Result<Option<Held<'s>>> {
+    fn hold<'s>(&self, writing: &'s Writing, run: ClusterRun) -> Result<Option<HeldRun<'s>>> {
         // Before it is taken: a verb that then finds no space must see that some is held.
         writing.holding.begin(run.count);
         let wrong = match writing.blocks.take_exact(run) {
             Ok(grant) if self.refuse_own(writing, run).is_ok() => {
-                return Ok(Some(Held { grant: Some(grant), writing }));
+                return Ok(Some(HeldRun { grant: Some(grant), writing }));
             }
             Ok(grant) => {
                 // It must never be given out: it stays taken.
@@ -227,23 +227,23 @@ impl Space {
     }
 
     /// From now on nothing more is held, for a verb that found no space and looks again.
-    pub(crate) fn in_need(&self) -> Option<InNeed<'_>> {
+    pub(crate) fn low_space(&self) -> Option<LowSpace<'_>> {
         let holding = &self.writing.as_ref()?.holding;
         let _listening = lock(&holding.ended.0);
-        holding.in_need.fetch_add(1, Ordering::AcqRel);
-        Some(InNeed(holding))
+        holding.low_space.fetch_add(1, Ordering::AcqRel);
+        Some(LowSpace(holding))
     }
 
-    /// Waits until something that is held is free again, unless that has happened since `settlements`; says whether it
+    /// Waits until something that is held is free again, unless that has happened since `free_generation`; says whether it
     /// is worth looking again.
-    pub(crate) fn await_held(&self, settlements: u64) -> bool {
+    pub(crate) fn await_held(&self, free_generation: u64) -> bool {
         let Some(writing) = &self.writing else { return false };
         let holding = &writing.holding;
         let mut listening = lock(&holding.ended.0);
-        while holding.clusters.load(Ordering::Acquire) > 0 && self.settlements() == settlements {
+        while holding.clusters.load(Ordering::Acquire) > 0 && self.free_generation() == free_generation {
             listening = holding.ended.1.wait(listening).unwrap_or_else(PoisonError::into_inner);
         }
-        self.settlements() != settlements
+        self.free_generation() != free_generation
     }
 
     /// Clusters that are held, and as good as free.
@@ -254,8 +254,8 @@ impl Space {
     /// Keeps the bound on memory after a group was looked at.
     fn forget_group(&self, writing: &Writing, group: Group) -> Result<()> {
         let Some(bytes) = writing.bound else { return Ok(()) };
-        let ledger = lock(&writing.ledger);
-        self.forget(writing, &ledger, [group], bytes)
+        let accounting = lock(&writing.accounting);
+        self.forget(writing, &accounting, [group], bytes)
     }
 }
 

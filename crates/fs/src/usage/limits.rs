@@ -7,14 +7,14 @@ use crate::error::{Error, Result};
 
 /// What is asked of an id's limits.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct LimitRequest {
     pub(crate) bytes: u64,
     pub(crate) inodes: u64,
     /// Bytes that the id has reserved already.
     pub(crate) reserved: u64,
 }
 
-impl Wanted {
+impl LimitRequest {
     /// Refuses what exceeds a hard limit, or a soft one whose grace is over.
     ///
     /// # Errors

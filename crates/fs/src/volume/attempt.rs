@@ -9,7 +9,7 @@ use std::sync::MutexGuard;
 use crate::context::Context;
 use crate::error::{Flow, Result};
 use crate::locks::lock;
-use crate::order::Relief;
+use crate::order::WritebackUrgency;
 use crate::tx::Tx;
 use crate::txn::Update;
 use crate::volume::Core;
@@ -52,7 +52,7 @@ impl Core {
         may_wait: bool,
     ) -> Result<T, Flow> {
         let writing = self.begin_marked()?;
-        if self.order.relief(&self.cache) == Relief::Commit {
+        if self.order.relief(&self.cache) == WritebackUrgency::Commit {
             return Err(Flow::Full);
         }
         self.attempt_at_once(&writing, verb, may_wait)

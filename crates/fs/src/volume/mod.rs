@@ -4,7 +4,7 @@
 //! made (`attempt`), made stable (`sync`) and kept from readers (`steady`), and the verbs (`ops`).
 
 mod attempt;
-mod steady;
+mod seqlock;
 mod sync;
 
 use std::ops::Deref;
@@ -20,15 +20,15 @@ use crate::cache::Cache;
 use crate::context::Context;
 use crate::error::Result;
 use crate::format::Format;
-use crate::grown::Grown;
 use crate::locks;
 use crate::order::Order;
 use crate::reclaiming::Reclaiming;
 use crate::session::Session;
 use crate::space::Space;
 use crate::tx::View;
+use crate::versioned::Versioned;
 use crate::versions::SPACE;
-pub(crate) use steady::Seen;
+pub(crate) use seqlock::VersionedInode;
 use sync::Syncs;
 
 /// An open ext2, ext3 or ext4 volume. Verbs take `&self` and may be called from many threads.
@@ -67,9 +67,9 @@ impl Deref for Core {
 #[doc(hidden)]
 #[expect(unnameable_types, reason = "what a handle leads to; it has no public part")]
 pub struct Shared {
-    pub(crate) format: Grown<Format>,
+    pub(crate) format: Versioned<Format>,
     pub(crate) cache: Arc<Cache>,
-    pub(crate) space: Grown<Space>,
+    pub(crate) space: Versioned<Space>,
     pub(crate) session: Session,
     /// Held by those that take space from one update to a later one: the volume keeps its shape meanwhile. Taken before
     /// any other lock.
@@ -101,9 +101,9 @@ impl Opened {
     pub(crate) fn into_volume(self, context: Context) -> Volume {
         let Opened { format, cache, space, session, order, recovery } = self;
         let shared = Shared {
-            format: Grown::new(format),
+            format: Versioned::new(format),
             cache,
-            space: Grown::new(space),
+            space: Versioned::new(space),
             session,
             shape: RwLock::default(),
             writer: Mutex::default(),
@@ -170,7 +170,7 @@ impl Volume {
     /// # Errors
     /// A broken descriptor or bitmap; the device's failure.
     pub fn block_bitmap(&self, group: Group) -> Result<Vec<u8>> {
-        self.steady(SPACE, || self.space.block_bitmap(&*self.cache, group))
+        self.seqlock_read(SPACE, || self.space.block_bitmap(&*self.cache, group))
     }
 
     /// The time that changes get by this handle; the library reads no clock.

@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::device::Protection;
 use crate::error::{Error, Result};
 use crate::locks::lock;
-use crate::order::{Batch, Relief, Target};
+use crate::order::{Batch, WriteContext, WritebackUrgency};
 use crate::space::Work;
 use crate::txn::Update;
 use crate::versions::SPACE;
@@ -166,8 +166,8 @@ impl<'v> Syncing<'v> {
     }
 
     /// Where changes go.
-    fn target(&self) -> Target<'v> {
-        Target { cache: &self.shared.cache, format: &self.shared.format, now: self.now }
+    fn target(&self) -> WriteContext<'v> {
+        WriteContext { cache: &self.shared.cache, format: &self.shared.format, now: self.now }
     }
 
     /// Whether anything may have to be made stable.
@@ -191,9 +191,9 @@ impl<'v> Syncing<'v> {
     /// Brings changes to the device when they take much memory, or most of the journal.
     pub(crate) fn relieve(&self) -> Result<()> {
         match self.order.relief(&self.cache) {
-            Relief::Needless => Ok(()),
-            Relief::WriteOut => self.write_out_some(),
-            Relief::Commit => self.commit(),
+            WritebackUrgency::Needless => Ok(()),
+            WritebackUrgency::WriteOut => self.write_out_some(),
+            WritebackUrgency::Commit => self.commit(),
         }
     }
 
@@ -243,10 +243,10 @@ impl<'v> Syncing<'v> {
         }
     }
 
-    /// Makes what was freed usable, unless that has happened since `settlements`.
-    pub(crate) fn settle(&self, settlements: u64) -> Result<()> {
+    /// Makes what was freed usable, unless that has happened since `free_generation`.
+    pub(crate) fn release_freed(&self, free_generation: u64) -> Result<()> {
         let device = self.device()?;
-        if self.space.settlements() == settlements { self.sync_alone(&device) } else { Ok(()) }
+        if self.space.free_generation() == free_generation { self.sync_alone(&device) } else { Ok(()) }
     }
 
     fn sync_alone(&self, _device: &DeviceLease<'_>) -> Result<()> {
@@ -272,7 +272,7 @@ impl<'v> Syncing<'v> {
                 let _ = self.discard(run);
             }
         }
-        self.space.settle(&collected.work)
+        self.space.free_committed(&collected.work)
     }
 
     /// Tells the device that nobody needs a run; how many bytes that is.

@@ -19,7 +19,7 @@ pub(super) struct Item {
 
 /// Where an entry goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Spot {
+pub(super) enum AttrLocation {
     Inode,
     Block,
 }
@@ -27,7 +27,7 @@ pub(super) enum Spot {
 /// The choice for one attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Choice {
-    pub(super) spot: Spot,
+    pub(super) location: AttrLocation,
     /// The value moves into an inode of its own.
     pub(super) own_inode: bool,
 }
@@ -59,9 +59,9 @@ pub(super) fn layout(items: &[Item], rooms: Rooms) -> Option<Vec<Choice>> {
     }
     loop {
         let spaces: Vec<usize> = items.iter().zip(&own).map(|(item, own)| item.space(*own)).collect();
-        if let Some(spots) = distribute(items, &spaces, rooms) {
-            let choice = |(spot, own_inode)| Choice { spot, own_inode };
-            return Some(spots.into_iter().zip(own).map(choice).collect());
+        if let Some(locations) = distribute(items, &spaces, rooms) {
+            let choice = |(location, own_inode)| Choice { location, own_inode };
+            return Some(locations.into_iter().zip(own).map(choice).collect());
         }
         // Each round moves one more value out, so the items bound the rounds.
         let movable = |at: &usize| {
@@ -78,7 +78,7 @@ pub(super) fn layout(items: &[Item], rooms: Rooms) -> Option<Vec<Choice>> {
 
 /// Fills the inode first, by preference; where the block then is too small for the rest, tries once
 /// more with the largest first, which leaves the least for the block.
-fn distribute(items: &[Item], spaces: &[usize], rooms: Rooms) -> Option<Vec<Spot>> {
+fn distribute(items: &[Item], spaces: &[usize], rooms: Rooms) -> Option<Vec<AttrLocation>> {
     let mut order: Vec<(usize, &Item, usize)> =
         items.iter().zip(spaces).enumerate().map(|(at, (item, space))| (at, item, *space)).collect();
     order.sort_by_key(|(_, item, space)| (!item.pinned, !item.hot, *space));
@@ -88,18 +88,18 @@ fn distribute(items: &[Item], spaces: &[usize], rooms: Rooms) -> Option<Vec<Spot
     })
 }
 
-fn first_fit(order: &[(usize, &Item, usize)], rooms: Rooms) -> Option<Vec<Spot>> {
-    let mut spots = vec![Spot::Block; order.len()];
+fn first_fit(order: &[(usize, &Item, usize)], rooms: Rooms) -> Option<Vec<AttrLocation>> {
+    let mut locations = vec![AttrLocation::Block; order.len()];
     let (mut inode, mut block) = (rooms.inode, rooms.block);
     for (at, item, space) in order {
         if *space <= inode {
             inode -= space;
-            *spots.get_mut(*at)? = Spot::Inode;
+            *locations.get_mut(*at)? = AttrLocation::Inode;
         } else if item.pinned {
             return None;
         } else {
             block = block.checked_sub(*space)?;
         }
     }
-    Some(spots)
+    Some(locations)
 }

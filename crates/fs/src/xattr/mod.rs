@@ -45,7 +45,7 @@ enum StoredValue {
 }
 
 impl Stored {
-    fn of(entry: &Entry<'_>) -> Self {
+    fn from_entry(entry: &Entry<'_>) -> Self {
         let value = match entry.value {
             Value::Here(bytes) => StoredValue::Here(bytes.to_vec()),
             Value::Inode { number, size } => StoredValue::Inode { number, size, hash: entry.hash },
@@ -123,11 +123,11 @@ impl<'v> Tx<'v> {
 impl Xattrs<'_> {
     /// Every attribute, inline contents included, without the values in other inodes.
     fn stored(self) -> Result<Vec<Stored>> {
-        let mut found: Vec<Stored> = xattr::in_inode(self.inode)?.iter().map(Stored::of).collect();
+        let mut found: Vec<Stored> = xattr::in_inode(self.inode)?.iter().map(Stored::from_entry).collect();
         if let Some(block) = attribute_block(self.view.format, self.inode)? {
             let bytes = self.view.blocks.read(block, Role::Attributes)?;
             let (_, entries) = xattr::in_block(block, &bytes)?;
-            found.extend(entries.iter().map(Stored::of));
+            found.extend(entries.iter().map(Stored::from_entry));
         }
         Ok(found)
     }

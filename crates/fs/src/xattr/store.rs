@@ -7,7 +7,7 @@ use ondisk::inode::Inode;
 use ondisk::units::{Block, InodeNumber, low_u32};
 use ondisk::xattr::{self, Entry, NameIndex, NameProblem, VALUE_MAX, Value};
 
-use super::layout::{Choice, Item, Rooms, Spot, layout};
+use super::layout::{AttrLocation, Choice, Item, Rooms, layout};
 use super::{Stored, StoredValue, Xattrs, XattrsMut, attribute_block, value_inode};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
@@ -118,15 +118,15 @@ impl XattrsMut<'_, '_> {
                 attribute.value = StoredValue::Inode { number, size, hash: entry.hash };
             }
         }
-        let at = |spot: Spot| -> Vec<Entry<'_>> {
-            let chosen = list.iter().zip(&choices).filter(|(_, choice)| choice.spot == spot);
+        let at = |location: AttrLocation| -> Vec<Entry<'_>> {
+            let chosen = list.iter().zip(&choices).filter(|(_, choice)| choice.location == location);
             chosen.map(|(attribute, _)| attribute.entry()).collect()
         };
-        xattr::store_in_inode(self.inode, &at(Spot::Inode)).map_err(|_| misfit("the inode"))?;
+        xattr::store_in_inode(self.inode, &at(AttrLocation::Inode)).map_err(|_| misfit("the inode"))?;
         let more = values_elsewhere(&list) - values_elsewhere(old);
         self.tx.charges.note_values(self.inode.number(), more);
         let charged = charge_of(&format.geometry, self.inode, old);
-        self.write_block(&at(Spot::Block))?;
+        self.write_block(&at(AttrLocation::Block))?;
         let size = format.geometry.block_size;
         let others = self.inode.sectors(size).saturating_sub(charged);
         self.inode.set_sectors(others.saturating_add(charge_of(&format.geometry, self.inode, &list)), size);
@@ -270,7 +270,7 @@ impl Tx<'_> {
     /// Attributes that break the format's rules; blocks that are not theirs to free.
     pub(crate) fn release_xattrs(&mut self, inode: &Inode) -> Result<()> {
         let lost = lost_values(self, inode, &[])?;
-        if self.session.ledgers.is_on() {
+        if self.session.quota_files.is_on() {
             let gone = self.view().xattrs(inode).value_inodes()?;
             self.charges.note_values(inode.number(), -i64::try_from(gone).unwrap_or(0));
         }
@@ -313,7 +313,7 @@ fn choose(format: &Format, inode: &Inode, list: &[Stored]) -> Result<Vec<Choice>
     let misread = |choices: &Vec<Choice>| {
         let elsewhere =
             items.iter().zip(choices).any(|(item, choice)| choice.own_inode || item.value_len.is_none());
-        elsewhere && choices.iter().all(|choice| choice.spot == Spot::Inode)
+        elsewhere && choices.iter().all(|choice| choice.location == AttrLocation::Inode)
     };
     if inode.is_fast_symlink()
         && choices.as_ref().is_some_and(misread)
@@ -335,12 +335,12 @@ fn choose(format: &Format, inode: &Inode, list: &[Stored]) -> Result<Vec<Choice>
 /// The value inodes that an inode refers to by itself or by a block of its own, and no longer will. A
 /// shared block keeps its references.
 fn lost_values(tx: &Tx<'_>, inode: &Inode, list: &[Stored]) -> Result<Vec<InodeNumber>> {
-    let mut own: Vec<Stored> = xattr::in_inode(inode)?.iter().map(Stored::of).collect();
+    let mut own: Vec<Stored> = xattr::in_inode(inode)?.iter().map(Stored::from_entry).collect();
     if let Some(block) = attribute_block(tx.format, inode)? {
         let bytes = tx.read(block, Role::Attributes)?;
         let (header, entries) = xattr::in_block(block, &bytes)?;
         if header.h_refcount.get() == 1 {
-            own.extend(entries.iter().map(Stored::of));
+            own.extend(entries.iter().map(Stored::from_entry));
         }
     }
     let lost = |was: Stored| match was.value {

@@ -1,4 +1,4 @@
-use super::layout::{Choice, Item, Rooms, Spot, layout};
+use super::layout::{AttrLocation, Choice, Item, Rooms, layout};
 use ondisk::xattr::space_of;
 use proptest::prelude::*;
 
@@ -6,8 +6,8 @@ fn item(name_len: usize, value_len: usize) -> Item {
     Item { name_len, value_len: Some(value_len), pinned: false, hot: false }
 }
 
-const IN_INODE: Choice = Choice { spot: Spot::Inode, own_inode: false };
-const IN_BLOCK: Choice = Choice { spot: Spot::Block, own_inode: false };
+const IN_INODE: Choice = Choice { location: AttrLocation::Inode, own_inode: false };
+const IN_BLOCK: Choice = Choice { location: AttrLocation::Block, own_inode: false };
 const ROOMS: Rooms = Rooms { inode: 88, block: 4060, value_inodes: false };
 
 #[test]
@@ -42,7 +42,7 @@ fn values_move_out_only_where_the_volume_can_and_only_as_many_as_must() {
     let choices = layout(&list, Rooms { value_inodes: true, ..ROOMS }).unwrap();
     assert_eq!(choices.iter().map(|choice| choice.own_inode).collect::<Vec<_>>(), [true, false, false]);
     let huge = layout(&[item(4, 60_000)], Rooms { value_inodes: true, ..ROOMS }).unwrap();
-    assert_eq!(huge, [Choice { spot: Spot::Inode, own_inode: true }]);
+    assert_eq!(huge, [Choice { location: AttrLocation::Inode, own_inode: true }]);
     // More names than any region holds.
     let names = vec![item(250, 1); 100];
     assert_eq!(layout(&names, Rooms { value_inodes: true, ..ROOMS }), None);
@@ -61,14 +61,14 @@ proptest! {
         match layout(&items, rooms) {
             None => prop_assert!(needed > inode),
             Some(choices) => {
-                let used = |spot| -> usize {
-                    let here = items.iter().zip(&choices).filter(|(_, choice)| choice.spot == spot);
+                let used = |location| -> usize {
+                    let here = items.iter().zip(&choices).filter(|(_, choice)| choice.location == location);
                     here.map(|(item, choice)| {
                         space_of(item.name_len, if choice.own_inode { 0 } else { item.value_len.unwrap() })
                     }).sum()
                 };
-                prop_assert!(used(Spot::Inode) <= inode);
-                prop_assert!(used(Spot::Block) <= block);
+                prop_assert!(used(AttrLocation::Inode) <= inode);
+                prop_assert!(used(AttrLocation::Block) <= block);
                 prop_assert!(value_inodes || choices.iter().all(|choice| !choice.own_inode));
             }
         }

@@ -12,7 +12,7 @@ use ondisk::xattr::{Entry, VALUE_MAX, Value};
 use placement::InodeRequest;
 
 use crate::error::{Error, Result};
-use crate::file::{Ahead, WriteHint};
+use crate::file::{Allocation, WriteHint};
 use crate::ranges::FileBlocks;
 use crate::tx::{Tx, View};
 
@@ -29,7 +29,7 @@ pub(super) fn read(view: View<'_>, owner: &Inode, entry: &Entry<'_>) -> Result<V
     if size as usize > VALUE_MAX {
         return Err(bad(format!("{size} bytes, at most {VALUE_MAX}")));
     }
-    let inode = view.inode(view.format.known_as(number))?;
+    let inode = view.inode(view.format.logical_number(number))?;
     if !inode.flags().contains(InodeFlags::EA_INODE) || inode.file_type() != Some(FileType::Regular) {
         return Err(bad("not an inode for values".into()));
     }
@@ -48,20 +48,20 @@ pub(super) fn read(view: View<'_>, owner: &Inode, entry: &Entry<'_>) -> Result<V
 
 /// Value inodes of Lustre name their only owner instead of counting and hashing.
 fn is_of_lustre(view: View<'_>, owner: &Inode, inode: &Inode) -> bool {
-    let number = view.format.on_disk(owner.number());
+    let number = view.format.physical_number(owner.number());
     inode.raw().i_mtime.get() == number.get() && inode.generation() == owner.generation()
 }
 
 /// Whether the inode of a value names its owner.
 pub(super) fn names(view: View<'_>, owner: &Inode, number: InodeNumber) -> Result<bool> {
-    Ok(is_of_lustre(view, owner, &view.inode(view.format.known_as(number))?))
+    Ok(is_of_lustre(view, owner, &view.inode(view.format.logical_number(number))?))
 }
 
 /// Puts a value into a new inode with one reference; returns the inode, as it is called on disk, and the hash of the
 /// value.
 pub(super) fn create(tx: &mut Tx<'_>, owner: &Inode, value: &[u8]) -> Result<(InodeNumber, u32)> {
     let request = InodeRequest {
-        parent: tx.format.on_disk(owner.number()).index(),
+        parent: tx.format.physical_number(owner.number()).index(),
         is_directory: false,
         top_level: false,
         name_hash: 0,
@@ -80,14 +80,14 @@ pub(super) fn create(tx: &mut Tx<'_>, owner: &Inode, value: &[u8]) -> Result<(In
     inode.set_flags(InodeFlags::EA_INODE);
     tx.map(&mut inode).init();
     let hint = WriteHint { end: value.len() as u64, growing: false, reserved: false };
-    tx.contents(&mut inode).write(&mut Ahead::default(), 0, value, &hint)?;
+    tx.contents(&mut inode).write(&mut Allocation::default(), 0, value, &hint)?;
     tx.store(&mut inode)?;
-    Ok((tx.format.on_disk(number), hash))
+    Ok((tx.format.physical_number(number), hash))
 }
 
 /// Counts one more attribute that refers to a value inode.
 pub(super) fn add_reference(tx: &mut Tx<'_>, number: InodeNumber) -> Result<()> {
-    let mut inode = tx.inode(tx.format.known_as(number))?;
+    let mut inode = tx.inode(tx.format.logical_number(number))?;
     let raw = inode.raw_mut();
     let references = join_u64(raw.i_ctime.get(), raw.i_version_lo.get()).saturating_add(1);
     raw.i_ctime.set(high_u32(references));
@@ -97,7 +97,7 @@ pub(super) fn add_reference(tx: &mut Tx<'_>, number: InodeNumber) -> Result<()> 
 
 /// Counts one attribute less that refers to a value inode; the last one frees it.
 pub(super) fn drop_reference(tx: &mut Tx<'_>, number: InodeNumber) -> Result<()> {
-    let mut inode = tx.inode(tx.format.known_as(number))?;
+    let mut inode = tx.inode(tx.format.logical_number(number))?;
     if !inode.flags().contains(InodeFlags::EA_INODE) || inode.file_type() != Some(FileType::Regular) {
         let text = format!("value in inode {number}: not an inode for values");
         return Err(Error::corrupt(Place::Xattrs(number), text));

@@ -9,8 +9,8 @@ use platfs::mkfs::Plan;
 use platfs::ondisk::inode::Timestamp;
 use platfs::ondisk::units::InodeNumber;
 use platfs::{
-    Allocate, Attributes, DataMode, Error, Kind, NewInode, OpenOptions, Relocation, Replace, Times, Towards,
-    Volume, WriteOptions,
+    Allocate, Attributes, DataMode, Error, Kind, NewInode, OpenOptions, Relocation, RelocationGoal, Replace,
+    Times, Volume, WriteOptions,
 };
 use testkit::mount::Mounted;
 use testkit::scratch::Scratch;
@@ -599,10 +599,14 @@ impl Run {
 
     fn relocate(&mut self) {
         let Some(id) = self.file() else { return };
-        let towards = [Towards::Wholeness, Towards::Front, Towards::Outside { start: 0, end: 2000 }];
+        let goal = [
+            RelocationGoal::Wholeness,
+            RelocationGoal::Front,
+            RelocationGoal::Outside { start: 0, end: 2000 },
+        ];
         let wish = Relocation {
             most_pieces: 1 + self.random.below(5),
-            towards: *self.random.pick(&towards).unwrap(),
+            goal: *self.random.pick(&goal).unwrap(),
             directory: None,
         };
         let done = self.volume().inode(self.inode(id)).relocate(&wish, &|_| {});

@@ -28,7 +28,7 @@ pub fn size_in_use(volume: &Volume, bytes: u64) -> Result<Geometry> {
     let old = volume.superblock();
     let (raw, after) = sizes(&old, &before, blocks)?;
     if after.blocks < before.blocks {
-        Shrinkage::of(volume, &raw)?;
+        Shrinkage::plan(volume, &raw)?;
         return Ok(after);
     }
     if raw.features() != old.features() || after.group_header(Group(0)) != before.group_header(Group(0)) {
@@ -136,7 +136,7 @@ pub fn moves_in_use(volume: &Volume, bytes: u64) -> Result<Left> {
     if after.blocks >= before.blocks {
         return Ok(Left::default());
     }
-    let shrinkage = Shrinkage::of(volume, &raw)?;
+    let shrinkage = Shrinkage::plan(volume, &raw)?;
     Ok(Left { blocks: shrinkage.blocks_to_move(), inodes: shrinkage.inodes_to_move(volume)? })
 }
 
@@ -150,7 +150,7 @@ pub fn smallest_in_use(volume: &Volume) -> Result<Geometry> {
     let size = |blocks: u64| {
         let (raw, after) = sizes(&volume.superblock(), &before, blocks)?;
         if after.blocks < before.blocks {
-            Shrinkage::of(volume, &raw)?;
+            Shrinkage::plan(volume, &raw)?;
         }
         Ok::<_, crate::Error>(after)
     };
@@ -175,7 +175,7 @@ pub fn smallest_in_use(volume: &Volume) -> Result<Geometry> {
 pub fn shrink_in_use(volume: &Volume, bytes: u64, watch: &dyn Watch) -> Result<(Geometry, Left)> {
     let before = volume.format().geometry;
     let (raw, after) = sizes(&volume.superblock(), &before, bytes >> before.block_size.log2())?;
-    let mut closed = shrink::close(volume, Shrinkage::of(volume, &raw)?)?;
+    let mut closed = shrink::close(volume, Shrinkage::plan(volume, &raw)?)?;
     let mut leaving = Leaving { watch, left: Left::default(), copied: Cell::new(0) };
     let mut idle = 0;
     loop {

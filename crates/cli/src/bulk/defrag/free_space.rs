@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ondisk::units::{Block, Cluster, InodeNumber};
-use platfs::{Relocation, State, Towards};
+use platfs::{Relocation, RelocationGoal, State};
 
 use super::holes::{Holes, Lengths, Part, Tightest, each_cluster};
 use super::{PASSES, Torn, Work, as_path};
@@ -385,9 +385,9 @@ impl Work<'_> {
         number: InodeNumber,
         clusters: u64,
         most_pieces: u64,
-        towards: Towards,
+        goal: RelocationGoal,
     ) -> Result<bool, Halt> {
-        let wish = Relocation { most_pieces, towards, directory: None };
+        let wish = Relocation { most_pieces, goal, directory: None };
         let blocks = clusters << self.job.volume.format().geometry.cluster_log2;
         let done = self.relocate(number, (&as_path(number), blocks), &wish)?;
         Ok(done.is_some_and(|done| done.blocks > 0))
@@ -398,14 +398,14 @@ impl Work<'_> {
         (block(start), block(end))
     }
 
-    fn into(&self, clusters: (u64, u64)) -> Towards {
+    fn into(&self, clusters: (u64, u64)) -> RelocationGoal {
         let (start, end) = self.blocks(clusters);
-        Towards::Into { start, end }
+        RelocationGoal::Into { start, end }
     }
 
-    fn outside(&self, clusters: (u64, u64)) -> Towards {
+    fn outside(&self, clusters: (u64, u64)) -> RelocationGoal {
         let (start, end) = self.blocks(clusters);
-        Towards::Outside { start, end }
+        RelocationGoal::Outside { start, end }
     }
 
     fn plan(&self) -> Result<Plan, Halt> {

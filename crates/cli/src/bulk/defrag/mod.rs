@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::rights::{Powers, WRITE};
-use platfs::{DirEntry, Error, Metadata, Relocated, Relocation, Towards, Walk};
+use platfs::{DirEntry, Error, Metadata, Relocated, Relocation, RelocationGoal, Walk};
 
 use super::{Halt, Job};
 use crate::free_runs;
@@ -257,7 +257,7 @@ impl<'j> Work<'j> {
             let moved = self.report.borrow().moved;
             let mut left = Vec::new();
             for file in torn {
-                left.extend(self.bring_together(file, Towards::Wholeness)?);
+                left.extend(self.bring_together(file, RelocationGoal::Wholeness)?);
             }
             self.settle()?;
             torn = left;
@@ -269,11 +269,11 @@ impl<'j> Work<'j> {
     }
 
     /// Moves a file to a run that holds it. Returns it if it is still in pieces.
-    fn bring_together(&self, file: Torn, towards: Towards) -> Result<Option<Torn>, Halt> {
+    fn bring_together(&self, file: Torn, goal: RelocationGoal) -> Result<Option<Torn>, Halt> {
         if !self.may_move(file.blocks) {
             return Ok(Some(file));
         }
-        let wish = Relocation { directory: file.directory, towards, ..Relocation::default() };
+        let wish = Relocation { directory: file.directory, goal, ..Relocation::default() };
         let done = self.relocate(file.number, (&file.path, file.blocks), &wish)?;
         let is_left = |done: &Relocated| done.pieces > 1 && !done.busy;
         Ok(done.filter(is_left).map(|done| Torn { pieces: done.pieces, ..file }))

@@ -218,7 +218,7 @@ impl Callers {
     /// The credentials of a caller. `for_access`: it asks by access(2), which counts the real user and the capabilities
     /// that it could have.
     pub(super) fn credentials(&self, caller: Caller, for_access: bool) -> Credentials {
-        let least = Credentials::of(caller.uid, caller.gid);
+        let least = Credentials::new(caller.uid, caller.gid);
         // No number: it is in another namespace of processes, or the kernel itself.
         match self.read(caller) {
             Some((status, is_ours)) => judge(least, status, is_ours, for_access),
@@ -283,7 +283,10 @@ fn status_of(caller: Caller) -> Option<(Status, bool)> {
 pub(super) fn actor(caller: Caller) -> Option<Actor> {
     let (status, is_ours) = status_of(caller)?;
     let umask = status.umask;
-    Some(Actor { credentials: shown(Credentials::of(caller.uid, caller.gid), status, is_ours, false), umask })
+    Some(Actor {
+        credentials: shown(Credentials::new(caller.uid, caller.gid), status, is_ours, false),
+        umask,
+    })
 }
 
 /// Tells if the caller of a request has these capabilities. A program that can't be seen from here has none.
@@ -293,7 +296,7 @@ pub(super) fn actor(caller: Caller) -> Option<Actor> {
 pub(super) fn has(caller: Caller, powers: Powers) -> bool {
     let Some((status, is_ours)) = status_of(caller) else { return false };
     let is_lent = caller.uid == 0 && status.uids[3] != caller.uid;
-    let least = Credentials::of(caller.uid, caller.gid);
+    let least = Credentials::new(caller.uid, caller.gid);
     is_lent || shown(least, status, is_ours, false).powers.contains(powers)
 }
 
@@ -342,7 +345,7 @@ mod tests {
     }
 
     fn judged(status: Status, (uid, gid): (u32, u32), is_ours: bool, for_access: bool) -> Credentials {
-        judge(Credentials::of(uid, gid), status, is_ours, for_access)
+        judge(Credentials::new(uid, gid), status, is_ours, for_access)
     }
 
     #[test]
@@ -383,7 +386,7 @@ mod tests {
         assert_eq!(actor(me).unwrap().credentials, found);
         assert_eq!(actor(Caller { pid: 0, ..me }), None);
         let nobody = Caller { pid: u32::MAX, ..me };
-        assert_eq!(callers.credentials(nobody, false), Credentials::of(0, 0));
+        assert_eq!(callers.credentials(nobody, false), Credentials::new(0, 0));
     }
 
     #[test]

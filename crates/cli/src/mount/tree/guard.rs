@@ -70,7 +70,7 @@ impl Guard {
     fn allows(&self, asked: impl Fn(&Credentials) -> bool) -> bool {
         let caller = callers::current();
         let known = self.callers.known_powers(caller);
-        let by_powers = |powers| asked(&Credentials { powers, ..Credentials::of(caller.uid, caller.gid) });
+        let by_powers = |powers| asked(&Credentials { powers, ..Credentials::new(caller.uid, caller.gid) });
         known.is_some_and(by_powers) || asked(&self.who())
     }
 }
@@ -89,7 +89,7 @@ impl Tree {
     fn may(&self, guard: &Guard, file: &Metadata, want: u16, for_access: bool) -> Result<bool, Failed> {
         let caller = callers::current();
         let list = if caller.uid == file.uid { None } else { self.list_of(file)? };
-        if Credentials::of(caller.uid, caller.gid).may(file, list.as_ref(), want) {
+        if Credentials::new(caller.uid, caller.gid).may(file, list.as_ref(), want) {
             return Ok(true);
         }
         let asked = |who: &Credentials| who.may(file, list.as_ref(), want);
@@ -149,7 +149,7 @@ impl Tree {
                 return Ok(file.permissions & 0o100 != 0);
             }
             let list = self.list_of(&file)?;
-            let is_open = Credentials::of(0, 0).may(&file, list.as_ref(), EXECUTE);
+            let is_open = Credentials::new(0, 0).may(&file, list.as_ref(), EXECUTE);
             // For a list, nobody can be sure to be named by it.
             Ok(is_open && (!serves_others || list.is_none() && file.permissions & 0o111 == 0o111))
         };
@@ -221,7 +221,7 @@ impl Tree {
         self.guard_times(guard, file, change)?;
         if change.uid.is_some() || change.gid.is_some() {
             let Caller { uid, gid, .. } = callers::current();
-            let plain = Credentials::of(uid, gid).may_give(file, change.uid, change.gid);
+            let plain = Credentials::new(uid, gid).may_give(file, change.uid, change.gid);
             let may = plain || guard.allows(|who| who.may_give(file, change.uid, change.gid));
             refuse_unless(may, Errno::PERM)?;
         }
@@ -229,7 +229,7 @@ impl Tree {
         Self::must_own(guard, file)?;
         let group = change.gid.unwrap_or(file.gid);
         let caller = callers::current();
-        let settable = match Credentials::of(caller.uid, caller.gid).settable(permissions, group) {
+        let settable = match Credentials::new(caller.uid, caller.gid).settable(permissions, group) {
             plain if plain == permissions => plain,
             _ if guard.allows(|who| who.settable(permissions, group) == permissions) => permissions,
             _ => guard.who().settable(permissions, group),

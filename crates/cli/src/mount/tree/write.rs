@@ -8,7 +8,9 @@ use ondisk::inode::{FileType, InodeFlags, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::rights::{Powers, WRITE};
 use platfs::rules::SET_GID;
-use platfs::{Allocate, AttributeChange, Error, Inherited, Kind, Metadata, NewInode, Wanted, WriteOptions};
+use platfs::{
+    Allocate, AttributeChange, CreateRequest, Error, Inherited, Kind, Metadata, NewInode, WriteOptions,
+};
 
 use super::callers;
 use super::counts::add;
@@ -99,7 +101,8 @@ impl Altering<'_> {
             FileType::Symlink => (0o777, 0),
             _ => (new.permissions & 0o7777, new.umask),
         };
-        let mut got = self.volume.inherit(directory, &Wanted { file_type, permissions, umask, uid, gid })?;
+        let mut got =
+            self.volume.inherit(directory, &CreateRequest { file_type, permissions, umask, uid, gid })?;
         if !self.terms.acl && !got.xattrs.is_empty() {
             got.xattrs.clear();
             let special = got.attributes.permissions & 0o7000;

@@ -69,7 +69,7 @@ fn drop_leaf(writer: &mut DirMut<'_, '_>, path: &Path) -> Result<bool> {
     if !can_fill(&writer.reader(), path.leaf, free.len() > 1 || folds)? {
         return Ok(false);
     }
-    writer.own(keeper.at)?;
+    writer.make_own(keeper.at)?;
     take_entry(writer, &keeper)?;
     if folds {
         free.extend(fold(writer)?);
@@ -121,7 +121,7 @@ fn fold(writer: &mut DirMut<'_, '_>) -> Result<Vec<FileBlock>> {
         if below.len() > usize::from(kind.limit(writer.layout)) {
             return Ok(nodes);
         }
-        writer.own(at)?;
+        writer.make_own(at)?;
         let (block, role) = (writer.reader().block_at(at)?, writer.reader().index_role(kind));
         let bytes = writer.tx.edit(block, role)?;
         index::set_root(bytes, writer.layout, levels - 1, below);
@@ -135,8 +135,8 @@ fn fill_hole(writer: &mut DirMut<'_, '_>, hole: FileBlock) -> Result<()> {
     if last != hole {
         let found = pointer(&writer.reader(), last)?;
         let frame = found.ok_or_else(|| writer.reader().broken(last, "the index does not lead to it"))?;
-        writer.own(hole)?;
-        writer.own(frame.at)?;
+        writer.make_own(hole)?;
+        writer.make_own(frame.at)?;
         let reader = writer.reader();
         let (from, to) = (reader.block_at(last)?, reader.block_at(hole)?);
         let (above, role) = (reader.block_at(frame.at)?, reader.index_role(frame.kind));
@@ -198,10 +198,10 @@ fn search(reader: &Dir<'_>, to: FileBlock) -> Result<Option<Frame>> {
 fn become_one_block(writer: &mut DirMut<'_, '_>, names: Vec<Record<'_>>) -> Result<bool> {
     let first = FileBlock(0);
     let Some(parent) = parent(&writer.reader())? else { return Ok(false) };
-    writer.own(first)?;
+    writer.make_own(first)?;
     let block = writer.reader().block_at(first)?;
     writer.dir.set_flags(writer.dir.flags() & !InodeFlags::INDEX);
-    let own = writer.tx.format.on_disk(writer.dir.number());
+    let own = writer.tx.format.physical_number(writer.dir.number());
     let dots = dirent::dots(writer.layout, own, parent);
     writer.refill_leaf(first, block, dots.into_iter().chain(names))?;
     writer.growth.cut(writer.tx, writer.dir, FileBlock(1))?;
@@ -290,8 +290,8 @@ fn join(writer: &mut DirMut<'_, '_>, one: &Path, other: &Path) -> Result<Packed>
     if !is_sound(&writer.reader())? {
         return Ok(Packed::All);
     }
-    writer.own(one.leaf)?;
-    writer.own(other.leaf)?;
+    writer.make_own(one.leaf)?;
+    writer.make_own(other.leaf)?;
     let reader = writer.reader();
     let ((to, low), (from, high)) = (reader.leaf(one.leaf)?, reader.leaf(other.leaf)?);
     writer.tx.refuse_kept(to)?;

@@ -7,7 +7,7 @@ use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags, LINKS_MAX, TimeFie
 use ondisk::units::InodeNumber;
 
 use super::super::bad;
-use super::wanted::{Contents, Name, Node, Wanted};
+use super::wanted::{Contents, Name, Node, ReplayPlan};
 use crate::device::{Device, Overlay};
 use crate::error::{Error, Result};
 use crate::map::NewRun;
@@ -21,7 +21,7 @@ use crate::volume::Volume;
 ///
 /// # Errors
 /// As [`super::apply`].
-pub(super) fn apply(mut wanted: Wanted, device: &Arc<Overlay>) -> Result<()> {
+pub(super) fn apply(mut wanted: ReplayPlan, device: &Arc<Overlay>) -> Result<()> {
     let device: Arc<dyn Device> = Arc::clone(device) as Arc<dyn Device>;
     let bookings = std::mem::take(&mut wanted.bookings);
     {

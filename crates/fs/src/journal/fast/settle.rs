@@ -6,7 +6,7 @@ use ondisk::units::{ClusterRun, Group, InodeNumber};
 
 use super::super::bad;
 use super::extents::{self, Extents};
-use super::wanted::{Contents, Entries, Known, Node, Planning, Wanted};
+use super::wanted::{Contents, Entries, Known, Node, Planning, ReplayPlan};
 use crate::error::Result;
 use crate::map::{self, Map};
 use crate::space::clusters;
@@ -14,12 +14,12 @@ use crate::volume::Shared;
 
 impl Planning {
     /// What becomes of one inode.
-    pub(super) fn settle(
+    pub(super) fn plan_inode(
         &self,
         number: InodeNumber,
         known: Known,
         entries: &Entries,
-        wanted: &mut Wanted,
+        wanted: &mut ReplayPlan,
     ) -> Result<()> {
         let count = known.name_count();
         let is_going = count <= 0;
@@ -130,7 +130,13 @@ impl Planning {
     }
 
     /// Notes which blocks and inodes change their owner.
-    fn book(&self, number: InodeNumber, known: &Known, node: &mut Node, wanted: &mut Wanted) -> Result<()> {
+    fn book(
+        &self,
+        number: InodeNumber,
+        known: &Known,
+        node: &mut Node,
+        wanted: &mut ReplayPlan,
+    ) -> Result<()> {
         let Shared { cache, format, .. } = &**self.volume;
         let geometry = &format.geometry;
         let bookings = &mut wanted.bookings;

@@ -59,7 +59,7 @@ pub(super) struct Node {
 }
 
 /// All that is to be done.
-pub(super) struct Wanted {
+pub(super) struct ReplayPlan {
     pub(super) nodes: BTreeMap<InodeNumber, Node>,
     /// By directory.
     pub(super) names: BTreeMap<InodeNumber, Vec<Name>>,
@@ -126,7 +126,7 @@ pub(super) struct Planning {
 ///
 /// # Errors
 /// As [`super::apply`].
-pub(super) fn plan(device: &Arc<Overlay>, records: Records) -> Result<Wanted> {
+pub(super) fn plan(device: &Arc<Overlay>, records: Records) -> Result<ReplayPlan> {
     let device: Arc<dyn Device> = Arc::clone(device) as Arc<dyn Device>;
     let volume = Volume::open(device, &OpenOptions::replaying(false))?;
     let raw = volume.superblock();
@@ -153,7 +153,7 @@ pub(super) fn plan(device: &Arc<Overlay>, records: Records) -> Result<Wanted> {
 }
 
 impl Planning {
-    fn plan(&mut self, mut records: Records) -> Result<Wanted> {
+    fn plan(&mut self, mut records: Records) -> Result<ReplayPlan> {
         for (number, changes) in std::mem::take(&mut records.inodes) {
             let number = self.number(number)?;
             let known = self.know(number, changes)?;
@@ -170,14 +170,14 @@ impl Planning {
         self.refuse_circles(&entries)?;
         let changed = entries.iter().filter(|(_, ends)| self.is_changed(ends));
         let changed: BTreeSet<(InodeNumber, Vec<u8>)> = changed.map(|(key, _)| key.clone()).collect();
-        let mut wanted = Wanted {
+        let mut wanted = ReplayPlan {
             nodes: BTreeMap::new(),
             names: BTreeMap::new(),
             subdirectories,
             bookings: Bookings::default(),
         };
         for (number, known) in std::mem::take(&mut self.known) {
-            self.settle(number, known, &entries, &mut wanted)?;
+            self.plan_inode(number, known, &entries, &mut wanted)?;
         }
         for (key, (before, after)) in entries {
             let is_gone =
@@ -320,7 +320,7 @@ impl Planning {
 
     /// Where a name led before.
     fn lookup(&mut self, parent: InodeNumber, name: &[u8]) -> Result<Option<InodeNumber>> {
-        self.foresee(parent, name)?;
+        self.reserve_name_space(parent, name)?;
         let Some(directory) = self.used(parent)? else { return Ok(None) };
         if directory.file_type() != Some(FileType::Directory) {
             return Ok(None);
@@ -334,7 +334,7 @@ impl Planning {
     }
 
     /// Where a volume has no indexes, each name that is added is looked for among all that were added before.
-    fn foresee(&mut self, parent: InodeNumber, name: &[u8]) -> Result<()> {
+    fn reserve_name_space(&mut self, parent: InodeNumber, name: &[u8]) -> Result<()> {
         let format = &self.volume.format;
         if format.features.compat.contains(Compat::DIR_INDEX) {
             return Ok(());

@@ -8,7 +8,8 @@ use ondisk::inode::I_BLOCK_LEN;
 use ondisk::units::{Block, FileBlock, low_u32};
 
 use super::{
-    LOGICAL_END, Step, broken, child, descend, insert_one, moved_node, next_key, own, root, store, store_path,
+    LOGICAL_END, Step, broken, child, descend, insert_one, make_path_own, moved_node, next_key, root, store,
+    store_path,
 };
 use crate::error::Result;
 use crate::map::MapMut;
@@ -89,7 +90,7 @@ pub(in crate::map) fn remove(map: &mut MapMut<'_, '_>, blocks: FileBlocks) -> Re
             _ => false,
         };
         if overlap {
-            own(map, &mut path)?;
+            make_path_own(map, &mut path)?;
         }
         let before = removed.len();
         let Some(Entries::Leaf(extents)) = path.last_mut().map(|step| &mut step.node.entries) else { break };

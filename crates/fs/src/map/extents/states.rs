@@ -8,8 +8,8 @@ use ondisk::units::{Block, FileBlock, low_u32};
 
 use super::cut::{blocks_of, part};
 use super::{
-    LOGICAL_END, Step, broken, descend, entry_count, grow, joins, longest, new_node, next_key, own, split,
-    store, store_path,
+    LOGICAL_END, Step, broken, descend, entry_count, grow, joins, longest, make_path_own, new_node, next_key,
+    split, store, store_path,
 };
 use crate::error::Result;
 use crate::map::MapMut;
@@ -49,7 +49,7 @@ fn set_leaf(
     };
     let Some(changed) = with_state(extents, ranges, unwritten) else { return Ok(()) };
     if changed.len() <= usize::from(*capacity) {
-        own(map, &mut path)?;
+        make_path_own(map, &mut path)?;
         return store_leaf(map, &mut path, changed);
     }
     let Some(first) = changed.first().copied() else { return Ok(()) };
@@ -58,7 +58,7 @@ fn set_leaf(
         grow(map, first.start)?;
         path = descend(map.view(), first.logical)?;
     }
-    own(map, &mut path)?;
+    make_path_own(map, &mut path)?;
     let capacity = path.last().map_or(1, |leaf| usize::from(leaf.node.capacity));
     let mut parts = parts(&changed, capacity);
     store_leaf(map, &mut path, parts.next().unwrap_or_default().to_vec())?;
@@ -88,7 +88,7 @@ fn add_leaf(map: &mut MapMut<'_, '_>, extents: &[Extent]) -> Result<()> {
     // As where one extent is inserted.
     for _ in 0..=2 * (extent::MAX_DEPTH + 1) {
         let mut path = descend(map.view(), logical)?;
-        own(map, &mut path)?;
+        make_path_own(map, &mut path)?;
         let Some(Step { block: Some(goal), node: Node { capacity, .. }, .. }) = path.pop() else { break };
         match path.iter().rposition(|step| !full(step)) {
             Some(roomy) if roomy + 1 == path.len() => {

@@ -10,7 +10,7 @@ use ondisk::units::{Block, BlockSize, ClusterRun, FileBlock, low_u32};
 
 use crate::error::{Error, Result};
 use crate::map::{MapForm, Placed};
-use crate::space::Places;
+use crate::space::ClustersOf;
 
 /// What is to be laid out, in the order in which it is to lie on disk.
 pub(super) struct Layout {
@@ -30,7 +30,7 @@ enum Slot {
 
 /// Bytes that have to be brought to their new place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Carry {
+pub(super) struct CopyRange {
     /// The first block they lie in; `None` for zeros.
     pub(super) from: Option<Block>,
     /// The first block they go to.
@@ -40,12 +40,12 @@ pub(super) struct Carry {
 }
 
 /// A file in its new places.
-pub(super) struct Laid {
+pub(super) struct NewLayout {
     pub(super) placed: Vec<Placed>,
-    pub(super) carries: Vec<Carry>,
+    pub(super) carries: Vec<CopyRange>,
 }
 
-impl Laid {
+impl NewLayout {
     /// Adds extents of the file that stay where they are.
     pub(super) fn add(&mut self, staying: Vec<Extent>) {
         if !staying.is_empty() {
@@ -116,8 +116,8 @@ impl Layout {
     ///
     /// # Errors
     /// [`Error::NoSpace`] if they are too few.
-    pub(super) fn put(&self, runs: &[ClusterRun], form: MapForm, geometry: &Geometry) -> Result<Laid> {
-        let filling = Filling { places: Places::of(runs), form, geometry, next: 0, begun: None };
+    pub(super) fn put(&self, runs: &[ClusterRun], form: MapForm, geometry: &Geometry) -> Result<NewLayout> {
+        let filling = Filling { places: ClustersOf::new(runs), form, geometry, next: 0, begun: None };
         filling.fill(&self.slots)
     }
 }
@@ -145,7 +145,7 @@ fn part(extent: &Extent, skip: u32, count: u32) -> Extent {
 
 /// A layout on its way into runs.
 struct Filling<'a> {
-    places: Places<'a>,
+    places: ClustersOf<'a>,
     form: MapForm,
     geometry: &'a Geometry,
     /// Clusters used so far.
@@ -155,8 +155,8 @@ struct Filling<'a> {
 }
 
 impl Filling<'_> {
-    fn fill(mut self, slots: &[Slot]) -> Result<Laid> {
-        let mut laid = Laid { placed: Vec::new(), carries: Vec::new() };
+    fn fill(mut self, slots: &[Slot]) -> Result<NewLayout> {
+        let mut laid = NewLayout { placed: Vec::new(), carries: Vec::new() };
         for slot in slots {
             match *slot {
                 Slot::Leaders(at, count) => {
@@ -176,7 +176,7 @@ impl Filling<'_> {
         Ok(self.geometry.cluster_start(run.start))
     }
 
-    fn data(&mut self, extent: &Extent, laid: &mut Laid) -> Result<()> {
+    fn data(&mut self, extent: &Extent, laid: &mut NewLayout) -> Result<()> {
         let log2 = self.geometry.cluster_log2;
         let mut done = 0;
         while done < extent.count {
@@ -198,13 +198,13 @@ impl Filling<'_> {
         Ok(())
     }
 
-    fn add(&self, old: &Extent, start: Block, laid: &mut Laid) {
+    fn add(&self, old: &Extent, start: Block, laid: &mut NewLayout) {
         // Pointers can't say that blocks read as zeros: those become zeros.
         let unwritten = old.unwritten && self.form == MapForm::Extents;
         laid.placed.push(Placed::Run(Extent { start, unwritten, ..*old }));
         if !unwritten {
             let from = (!old.unwritten).then_some(old.start);
-            laid.carries.push(Carry { from, to: start, count: old.count });
+            laid.carries.push(CopyRange { from, to: start, count: old.count });
         }
     }
 }

@@ -10,7 +10,9 @@ use ondisk::inode::{FileType, Inode};
 use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
 
 use super::layout::Layout;
-use super::{HELD_MAX, Mover, Moving, Node, Relocation, Sight, TRIES, Towards, cut, mapped, pieces};
+use super::{
+    FileSnapshot, HELD_MAX, Mover, Moving, Node, Relocation, RelocationGoal, TRIES, cut, mapped, pieces,
+};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::map::Placed;
@@ -19,7 +21,7 @@ use crate::ranges::FileBlocks;
 use crate::space::RoomRequest;
 use crate::tx::{Tx, View};
 use crate::txn::Account;
-use crate::volume::Seen;
+use crate::volume::VersionedInode;
 
 /// Bytes of a file that leave in one update.
 const PART: u64 = 64 << 20;
@@ -70,11 +72,11 @@ pub(crate) fn leave(node: Node<'_>, (end, account): (Block, &Account), pace: &dy
         pin => pin?,
     };
     let _shape = node.volume.keep_shape();
-    let wish = Relocation { most_pieces: u64::MAX, towards: Towards::Front, directory: None };
+    let wish = Relocation { most_pieces: u64::MAX, goal: RelocationGoal::Front, directory: None };
     let mover = Mover { volume: node.volume, number: node.number, wish };
     let leaver = Leaver { mover, end, account };
     let mut moved = leaver.attributes()?;
-    moved += match Seen::look(node.volume, node.number)?.node().file_type() {
+    moved += match VersionedInode::read(node.volume, node.number)?.node().file_type() {
         Some(FileType::Regular) => leaver.data(pace)?,
         Some(FileType::Directory) => leaver.names()?,
         Some(FileType::Symlink) => leaver.target()?,
@@ -175,45 +177,45 @@ impl Leaver<'_> {
     fn data(&self, pace: &dyn Fn(u64)) -> Result<u64> {
         let (mut moved, mut tries) = (0, 0);
         loop {
-            let done = if tries < TRIES { self.beside(pace)? } else { self.held()? };
+            let done = if tries < TRIES { self.beside(pace)? } else { self.move_held()? };
             match done {
-                Left::Nothing => return Ok(moved),
-                Left::Some(blocks) => (moved, tries) = (moved + blocks, 0),
-                Left::Changed => tries += 1,
+                PartOutcome::Nothing => return Ok(moved),
+                PartOutcome::Some(blocks) => (moved, tries) = (moved + blocks, 0),
+                PartOutcome::Changed => tries += 1,
             }
         }
     }
 
-    fn beside(&self, pace: &dyn Fn(u64)) -> Result<Left> {
+    fn beside(&self, pace: &dyn Fn(u64)) -> Result<PartOutcome> {
         let mover = self.mover;
-        let sight = mover.alone(|| mover.see())?;
-        let Some(moving) = self.part(&sight, PART)? else { return Ok(Left::Nothing) };
+        let snapshot = mover.alone(|| mover.see())?;
+        let Some(moving) = self.part(&snapshot, PART)? else { return Ok(PartOutcome::Nothing) };
         mover.carry(&moving.laid.carries, pace)?;
-        let done = mover.alone(|| mover.switch_if_still(&sight, &moving))?;
-        Ok(done.map_or(Left::Changed, |_| Left::of(&moving)))
+        let done = mover.alone(|| mover.switch_if_still(&snapshot, &moving))?;
+        Ok(done.map_or(PartOutcome::Changed, |_| PartOutcome::moved(&moving)))
     }
 
-    fn held(&self) -> Result<Left> {
+    fn move_held(&self) -> Result<PartOutcome> {
         let mover = self.mover;
         mover.alone(|| {
-            let sight = mover.see()?;
-            let Some(moving) = self.part(&sight, HELD_MAX)? else { return Ok(Left::Nothing) };
+            let snapshot = mover.see()?;
+            let Some(moving) = self.part(&snapshot, HELD_MAX)? else { return Ok(PartOutcome::Nothing) };
             mover.carry(&moving.laid.carries, &|_| {})?;
-            mover.switch(&sight, &moving)?;
-            Ok(Left::of(&moving))
+            mover.switch(&snapshot, &moving)?;
+            Ok(PartOutcome::moved(&moving))
         })
     }
 
     /// Takes room for the first bytes of a file that lie behind the end.
-    fn part(&self, sight: &Sight, bytes: u64) -> Result<Option<Moving>> {
+    fn part(&self, snapshot: &FileSnapshot, bytes: u64) -> Result<Option<Moving>> {
         let volume = self.mover.volume;
         let geometry = &volume.format.geometry;
         let most = low_u32((bytes >> geometry.block_size.log2()).max(1));
-        let (left, staying) = behind(&sight.extents, self.end, most, geometry.blocks_per_cluster());
+        let (left, staying) = split_at_end(&snapshot.extents, self.end, most, geometry.blocks_per_cluster());
         if left.is_empty() {
             return Ok(None);
         }
-        let form = volume.view().map(&sight.node).form();
+        let form = volume.view().map(&snapshot.node).form();
         let layout = Layout::of_tree(&left, geometry.cluster_log2);
         let clusters = low_u32(layout.clusters.min(u64::from(u32::MAX)));
         let request = RoomRequest {
@@ -243,20 +245,20 @@ impl Leaver<'_> {
 
 impl Mover<'_> {
     /// Looks at the file, whoever it belongs to.
-    fn see(&self) -> Result<Sight> {
+    fn see(&self) -> Result<FileSnapshot> {
         let versions = self.volume.cache.versions();
         let (changed, moved) = (versions.changed(self.number), versions.moved(self.number));
-        let mut seen = Seen::look(self.volume, self.number)?;
-        let extents = seen.steady(mapped)?;
+        let mut seen = VersionedInode::read(self.volume, self.number)?;
+        let extents = seen.seqlock_read(mapped)?;
         let node = seen.node().clone();
         let form = self.volume.view().map(&node).form();
         let pieces = pieces(&extents, form, self.volume.format.geometry.block_size);
-        Ok(Sight { node, extents, pieces, changed, moved })
+        Ok(FileSnapshot { node, extents, pieces, changed, moved })
     }
 }
 
 /// What came of a part.
-enum Left {
+enum PartOutcome {
     /// There was none.
     Nothing,
     /// As many blocks.
@@ -265,15 +267,15 @@ enum Left {
     Changed,
 }
 
-impl Left {
-    fn of(moving: &Moving) -> Self {
-        Left::Some(moving.left.iter().map(|extent| u64::from(extent.count)).sum())
+impl PartOutcome {
+    fn moved(moving: &Moving) -> Self {
+        PartOutcome::Some(moving.left.iter().map(|extent| u64::from(extent.count)).sum())
     }
 }
 
 /// The first blocks of a file that lie behind a block of the device, about as many as `most`, and all others. Blocks of
 /// one cluster stay together.
-fn behind(extents: &[Extent], end: Block, most: u32, ratio: u32) -> (Vec<Extent>, Vec<Extent>) {
+fn split_at_end(extents: &[Extent], end: Block, most: u32, ratio: u32) -> (Vec<Extent>, Vec<Extent>) {
     let (mut leaving, mut staying) = (Vec::new(), Vec::new());
     let (mut left, mut begun) = (most, None);
     for extent in extents {
@@ -312,13 +314,13 @@ mod tests {
     #[test]
     fn only_what_lies_behind_leaves_and_clusters_stay_whole() {
         let file = [extent(0, 10, 10), extent(10, 95, 10), extent(20, 200, 100)];
-        let (leaving, staying) = behind(&file, Block(100), 8, 1);
+        let (leaving, staying) = split_at_end(&file, Block(100), 8, 1);
         assert_eq!(leaving, [extent(15, 100, 5), extent(20, 200, 3)]);
         assert_eq!(staying, [extent(0, 10, 10), extent(10, 95, 5), extent(23, 203, 97)]);
         let file = [extent(0, 160, 3), extent(3, 163, 30)];
-        let (leaving, staying) = behind(&file, Block(100), 1, 16);
+        let (leaving, staying) = split_at_end(&file, Block(100), 1, 16);
         assert_eq!(leaving, [extent(0, 160, 3), extent(3, 163, 13)]);
         assert_eq!(staying, [extent(16, 176, 17)]);
-        assert_eq!(behind(&file, Block(193), 1, 16).0, []);
+        assert_eq!(split_at_end(&file, Block(193), 1, 16).0, []);
     }
 }

@@ -19,7 +19,7 @@ use super::attrs::file_type;
 use super::changing::{change, perform};
 use super::node::Node;
 use super::resize::Reshape;
-use super::rules::{self, Deed};
+use super::rules::{self, Operation};
 use crate::cache::Blocks;
 use crate::error::{Error, Result};
 use crate::format::Format;
@@ -27,8 +27,8 @@ use crate::map::{self, MapForm};
 use crate::ranges::FileBlocks;
 use crate::space::{Room, RoomRequest};
 use crate::tx::{Tx, View};
-use crate::volume::{Seen, Volume};
-use layout::{Carry, Laid, Layout, pieces};
+use crate::volume::{VersionedInode, Volume};
+use layout::{CopyRange, Layout, NewLayout, pieces};
 pub(crate) use leave::{end_of, leave, reaches};
 
 /// Copies made beside others before they have to wait.
@@ -49,14 +49,14 @@ pub struct Relocation {
     /// Pieces that it may have then.
     pub most_pieces: u64,
     /// Which places count.
-    pub towards: Towards,
+    pub goal: RelocationGoal,
     /// The directory near whose other files it should lie.
     pub directory: Option<InodeNumber>,
 }
 
 /// Which places are better than the present one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Towards {
+pub enum RelocationGoal {
     /// One that leaves it in fewer pieces than now. The volume's policy chooses it.
     Wholeness,
     /// One before the present, in no more pieces than now: the first hole of the volume that holds it.
@@ -80,7 +80,7 @@ pub enum Towards {
 
 impl Default for Relocation {
     fn default() -> Self {
-        Relocation { most_pieces: 1, towards: Towards::Wholeness, directory: None }
+        Relocation { most_pieces: 1, goal: RelocationGoal::Wholeness, directory: None }
     }
 }
 
@@ -111,22 +111,22 @@ impl Node<'_> {
         let mover = Mover { volume: self.volume, number: self.number, wish: *wish };
         let _shape = self.volume.keep_shape();
         for _ in 0..TRIES {
-            let sight = mover.alone(|| mover.look())?;
-            let Some(moving) = mover.prepare(&sight)? else { return Ok(sight.unmoved()) };
+            let snapshot = mover.alone(|| mover.look())?;
+            let Some(moving) = mover.prepare(&snapshot)? else { return Ok(snapshot.unmoved()) };
             mover.carry(&moving.laid.carries, pace)?;
-            let switched = mover.alone(|| mover.switch_if_still(&sight, &moving))?;
+            let switched = mover.alone(|| mover.switch_if_still(&snapshot, &moving))?;
             if let Some(done) = switched {
                 return Ok(done);
             }
         }
         mover.alone(|| {
-            let sight = mover.look()?;
-            if sight.bytes(&self.volume.format) > HELD_MAX {
-                return Ok(Relocated { busy: true, ..sight.unmoved() });
+            let snapshot = mover.look()?;
+            if snapshot.bytes(&self.volume.format) > HELD_MAX {
+                return Ok(Relocated { busy: true, ..snapshot.unmoved() });
             }
-            let Some(moving) = mover.prepare(&sight)? else { return Ok(sight.unmoved()) };
+            let Some(moving) = mover.prepare(&snapshot)? else { return Ok(snapshot.unmoved()) };
             mover.carry(&moving.laid.carries, &|_| {})?;
-            mover.switch(&sight, &moving)
+            mover.switch(&snapshot, &moving)
         })
     }
 
@@ -154,8 +154,8 @@ impl Node<'_> {
     /// # Errors
     /// A broken inode or map; the device's failure.
     pub fn pieces(&self) -> Result<(u64, u64)> {
-        let (extents, form) = Seen::look(self.volume, self.number)?
-            .steady(|view, node| Ok((mapped(view, node)?, view.map(node).form())))?;
+        let (extents, form) = VersionedInode::read(self.volume, self.number)?
+            .seqlock_read(|view, node| Ok((mapped(view, node)?, view.map(node).form())))?;
         let pieces = pieces(&extents, form, self.volume.format.geometry.block_size);
         Ok((pieces, extents.iter().map(|extent| u64::from(extent.count)).sum()))
     }
@@ -166,7 +166,7 @@ fn mapped(view: View<'_>, node: &Inode) -> Result<Vec<Extent>> {
 }
 
 /// A file as it was seen with nobody writing to it and nothing of it delayed.
-struct Sight {
+struct FileSnapshot {
     node: Inode,
     extents: Vec<Extent>,
     pieces: u64,
@@ -174,7 +174,7 @@ struct Sight {
     moved: u64,
 }
 
-impl Sight {
+impl FileSnapshot {
     fn bytes(&self, format: &Format) -> u64 {
         let blocks: u64 = self.extents.iter().map(|extent| u64::from(extent.count)).sum();
         blocks << format.geometry.block_size.log2()
@@ -188,7 +188,7 @@ impl Sight {
 /// Where a file goes.
 struct Moving {
     room: Room,
-    laid: Laid,
+    laid: NewLayout,
     form: MapForm,
     /// What it leaves.
     left: Vec<Extent>,
@@ -205,20 +205,20 @@ struct Mover<'v> {
 impl<'v> Mover<'v> {
     /// Keeps writers out, with nothing of the file delayed.
     fn alone<T>(&self, verb: impl FnOnce() -> Result<T>) -> Result<T> {
-        Reshape::of(self.volume, self.number).alone(verb)
+        Reshape::new(self.volume, self.number).alone(verb)
     }
 
     /// Looks at the file, which is kept from writers.
-    fn look(&self) -> Result<Sight> {
+    fn look(&self) -> Result<FileSnapshot> {
         let versions = self.volume.cache.versions();
         let (changed, moved) = (versions.changed(self.number), versions.moved(self.number));
-        let mut seen = Seen::look(self.volume, self.number)?;
+        let mut seen = VersionedInode::read(self.volume, self.number)?;
         self.may_move(seen.node())?;
-        let extents = seen.steady(mapped)?;
+        let extents = seen.seqlock_read(mapped)?;
         let node = seen.node().clone();
         let pieces =
             pieces(&extents, self.volume.view().map(&node).form(), self.volume.format.geometry.block_size);
-        Ok(Sight { node, extents, pieces, changed, moved })
+        Ok(FileSnapshot { node, extents, pieces, changed, moved })
     }
 
     fn may_move(&self, node: &Inode) -> Result<()> {
@@ -242,24 +242,24 @@ impl<'v> Mover<'v> {
         if is_own {
             return Err(Error::Unsupported("the file belongs to the volume itself".into()));
         }
-        rules::may(node, Deed::Remap)
+        rules::may(node, Operation::Remap)
     }
 
     /// Whether nothing of the file has changed since it was seen.
-    fn is_still(&self, sight: &Sight) -> bool {
+    fn is_still(&self, snapshot: &FileSnapshot) -> bool {
         let versions = self.volume.cache.versions();
-        let same = sight.changed.is_some_and(|version| versions.is_still(self.number, version));
-        same && versions.moved(self.number) == sight.moved
+        let same = snapshot.changed.is_some_and(|version| versions.is_still(self.number, version));
+        same && versions.moved(self.number) == snapshot.moved
     }
 
     /// What of a file is to move, and what stays where it is.
-    fn parts(&self, sight: &Sight, form: MapForm) -> (Vec<Extent>, Vec<Extent>) {
-        match self.wish.towards {
+    fn parts(&self, snapshot: &FileSnapshot, form: MapForm) -> (Vec<Extent>, Vec<Extent>) {
+        match self.wish.goal {
             // Pointers lie among what they lead to.
-            Towards::Outside { start, end } if form == MapForm::Extents && sight.pieces > 1 => {
+            RelocationGoal::Outside { start, end } if form == MapForm::Extents && snapshot.pieces > 1 => {
                 let (start, end) = self.whole_clusters(start, end);
                 let (mut moving, mut staying) = (Vec::new(), Vec::new());
-                for extent in &sight.extents {
+                for extent in &snapshot.extents {
                     let (before, rest) = cut(extent, start);
                     let (inside, behind) = rest.map_or((None, None), |rest| cut(&rest, end));
                     moving.extend(inside);
@@ -267,7 +267,7 @@ impl<'v> Mover<'v> {
                 }
                 (moving, staying)
             }
-            _ => (sight.extents.clone(), Vec::new()),
+            _ => (snapshot.extents.clone(), Vec::new()),
         }
     }
 
@@ -280,13 +280,13 @@ impl<'v> Mover<'v> {
     }
 
     /// Takes room for a file that is better off elsewhere.
-    fn prepare(&self, sight: &Sight) -> Result<Option<Moving>> {
-        let form = self.volume.view().map(&sight.node).form();
-        let (left, staying) = self.parts(sight, form);
-        let most_runs = match self.wish.towards {
-            Towards::Wholeness => (sight.pieces.saturating_sub(1)).min(self.wish.most_pieces),
-            Towards::Outside { .. } if !staying.is_empty() => self.wish.most_pieces,
-            _ => sight.pieces.min(self.wish.most_pieces),
+    fn prepare(&self, snapshot: &FileSnapshot) -> Result<Option<Moving>> {
+        let form = self.volume.view().map(&snapshot.node).form();
+        let (left, staying) = self.parts(snapshot, form);
+        let most_runs = match self.wish.goal {
+            RelocationGoal::Wholeness => (snapshot.pieces.saturating_sub(1)).min(self.wish.most_pieces),
+            RelocationGoal::Outside { .. } if !staying.is_empty() => self.wish.most_pieces,
+            _ => snapshot.pieces.min(self.wish.most_pieces),
         };
         if left.is_empty() || most_runs == 0 {
             return Ok(None);
@@ -304,14 +304,14 @@ impl<'v> Mover<'v> {
             first_fit: false,
         };
         let from_front = RoomRequest { goal: Block(0), first_fit: true, ..request };
-        let room = match self.wish.towards {
-            Towards::Wholeness => self.room(sight, &request)?,
-            Towards::Front => self.room(sight, &from_front)?,
-            Towards::Into { start, .. } => {
-                self.room(sight, &RoomRequest { goal: Block(start), ..from_front })?
+        let room = match self.wish.goal {
+            RelocationGoal::Wholeness => self.room(snapshot, &request)?,
+            RelocationGoal::Front => self.room(snapshot, &from_front)?,
+            RelocationGoal::Into { start, .. } => {
+                self.room(snapshot, &RoomRequest { goal: Block(start), ..from_front })?
             }
-            Towards::Outside { .. } => match self.room(sight, &request)? {
-                None => self.room(sight, &from_front)?,
+            RelocationGoal::Outside { .. } => match self.room(snapshot, &request)? {
+                None => self.room(snapshot, &from_front)?,
                 room => room,
             },
         };
@@ -322,38 +322,42 @@ impl<'v> Mover<'v> {
     }
 
     /// Takes room that counts: while what does not count is held, other places are found.
-    fn room(&self, sight: &Sight, request: &RoomRequest) -> Result<Option<Room>> {
+    fn room(&self, snapshot: &FileSnapshot, request: &RoomRequest) -> Result<Option<Room>> {
         let mut held = Vec::new();
-        let tries = if matches!(self.wish.towards, Towards::Outside { .. }) { PLACES } else { 1 };
+        let tries = if matches!(self.wish.goal, RelocationGoal::Outside { .. }) { PLACES } else { 1 };
         for _ in 0..tries {
             let room = perform(self.volume, &mut |tx| tx.space_mut()?.room(request))?;
             match room {
-                Some(room) if !self.is_better(sight, &room) => held.push(room),
+                Some(room) if !self.is_better(snapshot, &room) => held.push(room),
                 room => return Ok(room),
             }
         }
         Ok(None)
     }
 
-    fn is_better(&self, sight: &Sight, room: &Room) -> bool {
+    fn is_better(&self, snapshot: &FileSnapshot, room: &Room) -> bool {
         let geometry = &self.volume.format.geometry;
         let blocks = room.runs().iter().map(|run| {
             let start = geometry.cluster_start(run.start).0;
             (start, start + (u64::from(run.count) << geometry.cluster_log2))
         });
-        match self.wish.towards {
-            Towards::Wholeness => true,
-            Towards::Front => {
-                let first = sight.extents.iter().map(|extent| extent.start.0).min();
+        match self.wish.goal {
+            RelocationGoal::Wholeness => true,
+            RelocationGoal::Front => {
+                let first = snapshot.extents.iter().map(|extent| extent.start.0).min();
                 blocks.map(|(start, _)| start).max() < first
             }
-            Towards::Into { start, end } => blocks.into_iter().all(|run| run.0 >= start && run.1 <= end),
-            Towards::Outside { start, end } => blocks.into_iter().all(|run| run.1 <= start || run.0 >= end),
+            RelocationGoal::Into { start, end } => {
+                blocks.into_iter().all(|run| run.0 >= start && run.1 <= end)
+            }
+            RelocationGoal::Outside { start, end } => {
+                blocks.into_iter().all(|run| run.1 <= start || run.0 >= end)
+            }
         }
     }
 
     /// Brings bytes to blocks to which nothing leads yet.
-    fn carry(&self, carries: &[Carry], pace: &dyn Fn(u64)) -> Result<()> {
+    fn carry(&self, carries: &[CopyRange], pace: &dyn Fn(u64)) -> Result<()> {
         let mut buffer = vec![0; BUFFER];
         for carry in carries {
             let geometry = &self.volume.format.geometry;
@@ -385,15 +389,15 @@ impl<'v> Mover<'v> {
     }
 
     /// Switches the map if the copy counts: nothing has changed since the file was seen.
-    fn switch_if_still(&self, sight: &Sight, moving: &Moving) -> Result<Option<Relocated>> {
-        if self.is_still(sight) { self.switch(sight, moving).map(Some) } else { Ok(None) }
+    fn switch_if_still(&self, snapshot: &FileSnapshot, moving: &Moving) -> Result<Option<Relocated>> {
+        if self.is_still(snapshot) { self.switch(snapshot, moving).map(Some) } else { Ok(None) }
     }
 
     /// Has the map lead to the new blocks, and frees the old ones.
-    fn switch(&self, sight: &Sight, moving: &Moving) -> Result<Relocated> {
+    fn switch(&self, snapshot: &FileSnapshot, moving: &Moving) -> Result<Relocated> {
         change(self.volume, |tx| {
             let mut node = tx.inode(self.number)?;
-            let charged = tx.space_mut()?.give(&moving.room);
+            let charged = tx.space_mut()?.give_room(&moving.room);
             tx.map(&mut node).replace(&moving.laid.placed, moving.form, (charged, &moving.left))?;
             tx.note_map(&node);
             tx.store(&mut node)
@@ -402,13 +406,13 @@ impl<'v> Mover<'v> {
         self.volume.space.truncated(self.number);
         let blocks = moving.laid.carries.iter().map(|carry| u64::from(carry.count)).sum();
         let pieces = pieces(&moving.laid.runs(), moving.form, self.volume.format.geometry.block_size);
-        Ok(Relocated { pieces, blocks, ..sight.unmoved() })
+        Ok(Relocated { pieces, blocks, ..snapshot.unmoved() })
     }
 
     fn convert(&self, form: MapForm) -> Result<bool> {
-        let mut seen = Seen::look(self.volume, self.number)?;
+        let mut seen = VersionedInode::read(self.volume, self.number)?;
         self.may_change(seen.node())?;
-        let extents = seen.steady(mapped)?;
+        let extents = seen.seqlock_read(mapped)?;
         let node = seen.node();
         if !node.has_map() || self.volume.view().map(node).form() == form {
             return Ok(false);
@@ -425,7 +429,8 @@ impl<'v> Mover<'v> {
             // That they read as zeros may not be stable: a crash must not find zeros and bytes of before.
             self.volume.syncing().commit()?;
         }
-        let zeros = inside.iter().map(|extent| Carry { from: None, to: extent.start, count: extent.count });
+        let zeros =
+            inside.iter().map(|extent| CopyRange { from: None, to: extent.start, count: extent.count });
         self.carry(&zeros.collect::<Vec<_>>(), &|_| {})?;
         change(self.volume, |tx: &mut Tx<'v>| {
             let mut node = tx.inode(self.number)?;

@@ -8,16 +8,16 @@ use ondisk::xattr;
 use super::{Leftovers, add};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
-use crate::order::{Sight, facts, is_used};
+use crate::order::{InodeSnapshot, facts, is_used};
 use crate::reclaiming::Work;
 
 /// Looks before writers are kept out meanwhile.
 const TRIES: u32 = 16;
 
 /// An inode at a moment.
-struct Look {
+struct SurveyedInode {
     is_used: bool,
-    sight: Sight,
+    snapshot: InodeSnapshot,
     /// Clusters that it takes, sorted.
     clusters: Vec<ClusterRun>,
 }
@@ -37,9 +37,9 @@ impl<'v> Leftovers<'v> {
     }
 
     /// Looks at an inode, and counts what is seen before anything of it changes (I33).
-    fn look_and_count(&self, number: InodeNumber) -> Result<Look> {
+    fn look_and_count(&self, number: InodeNumber) -> Result<SurveyedInode> {
         let versions = self.volume.cache.versions();
-        let count = |look: &Look| self.surveyed(|survey| survey.count(number, &look.sight));
+        let count = |look: &SurveyedInode| self.surveyed(|survey| survey.count(number, &look.snapshot));
         for _ in 0..TRIES {
             let Some(version) = versions.changed(number) else {
                 std::thread::yield_now();
@@ -59,24 +59,28 @@ impl<'v> Leftovers<'v> {
         Ok(look)
     }
 
-    fn look_at(&self, number: InodeNumber) -> Result<Look> {
+    fn look_at(&self, number: InodeNumber) -> Result<SurveyedInode> {
         let node = self.volume.view().inode(number)?;
-        let mut look = Look { is_used: is_used(node.bytes()), sight: Sight::default(), clusters: Vec::new() };
+        let mut look = SurveyedInode {
+            is_used: is_used(node.bytes()),
+            snapshot: InodeSnapshot::default(),
+            clusters: Vec::new(),
+        };
         let is_reserved = number.get() < self.volume.format.geometry.first_inode;
         let is_mapped = is_reserved && node.raw().i_block.iter().any(|byte| *byte != 0);
         look.is_used |= is_mapped;
         if !look.is_used {
             return Ok(look);
         }
-        (look.sight.facts, look.sight.links) = (facts(node.bytes()), node.links());
+        (look.snapshot.facts, look.snapshot.links) = (facts(node.bytes()), node.links());
         if node.has_map() || is_mapped {
             for run in self.volume.view().map(&node).taken()? {
                 look.clusters.push(self.clusters_of(run.start, run.count));
             }
         }
         self.look_at_attributes(&node, &mut look)?;
-        if look.sight.facts.is_directory {
-            self.look_at_names(&node, &mut look.sight)?;
+        if look.snapshot.facts.is_directory {
+            self.look_at_names(&node, &mut look.snapshot)?;
         }
         look.clusters.sort_unstable_by_key(|run| run.start);
         Ok(look)
@@ -89,32 +93,32 @@ impl<'v> Leftovers<'v> {
         ClusterRun { start: first, count: low_u32(last.0 - first.0 + 1) }
     }
 
-    fn look_at_attributes(&self, node: &Inode, look: &mut Look) -> Result<()> {
+    fn look_at_attributes(&self, node: &Inode, look: &mut SurveyedInode) -> Result<()> {
         let Some(block) = crate::xattr::attribute_block(&self.volume.format, node)? else { return Ok(()) };
         let bytes = self.volume.cache.read(block, Role::Attributes)?;
-        look.sight.attribute_users = xattr::in_block(block, &bytes)?.0.h_refcount.get();
+        look.snapshot.attribute_users = xattr::in_block(block, &bytes)?.0.h_refcount.get();
         look.clusters.push(self.clusters_of(block, 1));
         Ok(())
     }
 
-    fn look_at_names(&self, node: &Inode, sight: &mut Sight) -> Result<()> {
+    fn look_at_names(&self, node: &Inode, snapshot: &mut InodeSnapshot) -> Result<()> {
         for entry in self.volume.view().entries(node.clone())? {
             let entry = entry?;
             let is_directory = match entry.file_type {
                 Some(file_type) => file_type == FileType::Directory,
                 None => self.volume.view().inode(entry.inode)?.file_type() == Some(FileType::Directory),
             };
-            sight.names.push((entry.inode, is_directory));
+            snapshot.names.push((entry.inode, is_directory));
         }
         let parent = self.volume.view().dir(node).lookup(b"..")?;
-        sight.parent = parent.map(|(parent, _)| parent);
+        snapshot.parent = parent.map(|(parent, _)| parent);
         Ok(())
     }
 
     /// What an inode takes belongs to it. Blocks that were marked at opening and not given away since have no
     /// other owner (I30).
-    fn claim(&self, work: &mut Work, number: InodeNumber, look: &Look) -> Result<()> {
-        let shares = look.sight.attribute_users > 1;
+    fn claim(&self, work: &mut Work, number: InodeNumber, look: &SurveyedInode) -> Result<()> {
+        let shares = look.snapshot.attribute_users > 1;
         let is_reserved = number.get() < self.volume.format.geometry.first_inode;
         let mut reached = 0;
         for run in &look.clusters {

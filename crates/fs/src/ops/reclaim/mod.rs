@@ -57,7 +57,7 @@ impl Volume {
 impl<'v> Leftovers<'v> {
     /// The lists that name orphans.
     pub(crate) fn orphan_lists(&self) -> OrphanLists<'v> {
-        OrphanLists::of(self.volume)
+        OrphanLists::new(self.volume)
     }
 
     /// Takes note of what has to be reclaimed, before the volume is used.

@@ -43,7 +43,7 @@ impl<'v> Leftovers<'v> {
             work.nest.push(number);
             return Ok(());
         }
-        self.bury_nameless(number)
+        self.delete_nameless(number)
     }
 
     /// Inodes of the volume itself, which have no names.
@@ -60,7 +60,7 @@ impl<'v> Leftovers<'v> {
             || theirs.iter().any(|theirs| theirs.get() == number.get())
     }
 
-    fn bury_nameless(&self, number: InodeNumber) -> Result<()> {
+    fn delete_nameless(&self, number: InodeNumber) -> Result<()> {
         let mut done = false;
         self.update(|tx| {
             let mut node = tx.inode(number)?;
@@ -72,7 +72,7 @@ impl<'v> Leftovers<'v> {
                 tx.must_be_empty(&node)?;
             }
             node.raw_mut().i_links_count.set(0);
-            tx.bury(node)
+            tx.orphan_or_delete(node)
         })?;
         add(&self.volume.reclaiming.inodes, u64::from(done));
         Ok(())
@@ -86,7 +86,7 @@ impl<'v> Leftovers<'v> {
         if listed.is_empty() {
             work.nest.pop();
             // One with a name goes with that.
-            return if work.nest.is_empty() { self.bury_nameless(number) } else { Ok(()) };
+            return if work.nest.is_empty() { self.delete_nameless(number) } else { Ok(()) };
         }
         for entry in &listed {
             if !self.take_out(number, entry)? {

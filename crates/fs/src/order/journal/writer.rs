@@ -81,15 +81,15 @@ pub(crate) struct LogWriter {
 }
 
 /// Neighbouring blocks on their way to the device together.
-struct Gathered<'d> {
+struct WriteBatch<'d> {
     device: &'d dyn Device,
     offset: u64,
     bytes: Vec<u8>,
 }
 
-impl<'d> Gathered<'d> {
+impl<'d> WriteBatch<'d> {
     fn new(device: &'d dyn Device) -> Self {
-        Gathered { device, offset: 0, bytes: Vec::new() }
+        WriteBatch { device, offset: 0, bytes: Vec::new() }
     }
 
     fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -291,7 +291,7 @@ impl LogWriter {
 
     fn write_body(&mut self, blocks: &[(u64, Role, Arc<[u8]>)], revoked: &[u64]) -> Result<()> {
         let cache = Arc::clone(&self.cache);
-        let mut gathered = Gathered::new(&**cache.device());
+        let mut gathered = WriteBatch::new(&**cache.device());
         let format = self.log.format;
         let mut block = vec![0; format.block_len()];
         for chunk in revoked.chunks(format.revoked_max()) {
@@ -399,7 +399,7 @@ impl LogWriter {
     }
 
     fn write_those(&self, is_meant: impl Fn(u64) -> bool) -> Result<()> {
-        let mut gathered = Gathered::new(&**self.cache.device());
+        let mut gathered = WriteBatch::new(&**self.cache.device());
         for (block, waiting) in self.waiting.iter().filter(|(block, _)| is_meant(**block)) {
             let sealed = self.cache.sealed(*block, waiting.role, &waiting.bytes);
             gathered.put(block << self.block_size.log2(), &sealed)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ondisk::dirent::Layout;
 
 use super::image::{Changed, Painter};
-use super::{Notes, Phase, leaves};
+use super::{Phase, SoftdepRecord, leaves};
 use crate::cache::{Cache, Outgoing};
 use crate::error::{Error, Result};
 use crate::format::Format;
@@ -17,7 +17,7 @@ pub(crate) struct Commit<'e> {
     pub(crate) cache: &'e Cache,
     pub(crate) format: &'e Format,
     pub(crate) outgoing: &'e Outgoing,
-    pub(crate) notes: &'e Notes,
+    pub(crate) notes: &'e SoftdepRecord,
 }
 
 type Image = (u64, Role, Arc<[u8]>);

@@ -6,7 +6,7 @@ use ondisk::dirent::Layout;
 use ondisk::group::{GroupFlags, RawGroupDescriptor};
 use ondisk::units::Group;
 
-use super::{Notes, Phase, leaves, slots};
+use super::{Phase, SoftdepRecord, leaves, slots};
 use crate::format::Format;
 use crate::role::Role;
 
@@ -24,7 +24,7 @@ pub(super) struct Changed<'e> {
 #[derive(Clone, Copy)]
 pub(super) struct Painter<'e> {
     pub(super) format: &'e Format,
-    pub(super) notes: &'e Notes,
+    pub(super) notes: &'e SoftdepRecord,
     pub(super) layout: Layout,
 }
 

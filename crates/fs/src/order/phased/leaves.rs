@@ -4,13 +4,13 @@ use ondisk::dirent::{self, Layout, Name, Record};
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 
-use super::Kept;
+use super::RetainedName;
 
 /// The bytes of an entry before its name.
 const HEADER_LEN: usize = dirent::HEADER_LEN;
 
 /// With names that have left. Their room is still there, since no name came to the block after them.
-pub(super) fn with_kept(bytes: &mut [u8], layout: Layout, kept: &[Kept]) {
+pub(super) fn with_kept(bytes: &mut [u8], layout: Layout, kept: &[RetainedName]) {
     for entry in kept {
         let Ok(name) = Name::new(&entry.name) else { continue };
         let file_type = entry.file_type.unwrap_or(FileType::Regular);

@@ -28,14 +28,14 @@ mod commit;
 mod image;
 mod leaves;
 pub(crate) mod mark;
-mod notes;
 mod slots;
+mod softdep_record;
 mod survey;
 
 pub(super) use commit::Commit;
-pub(crate) use notes::{Epoch, Kept, Notes, RemovedDir};
 pub(crate) use slots::{facts, is_used};
-pub(crate) use survey::{Facts, Sight, Survey, Tally};
+pub(crate) use softdep_record::{Epoch, RemovedDir, RetainedName, SoftdepRecord};
+pub(crate) use survey::{Facts, InodeSnapshot, LinkDelta, Survey};
 
 /// A stage of an epoch, in order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -3,7 +3,7 @@
 use ondisk::inode::{FileType, Inode, LINKS_MAX};
 use ondisk::units::InodeNumber;
 
-use super::{Facts, Notes, Phase};
+use super::{Facts, Phase, SoftdepRecord};
 use crate::format::Format;
 
 /// Where a record has the low half of its mode, and its number of links.
@@ -49,7 +49,7 @@ pub(super) fn changes_in(phase: Phase, is_new: bool) -> bool {
 /// the device in a phase.
 pub(super) fn image(
     format: &Format,
-    notes: &Notes,
+    notes: &SoftdepRecord,
     first: InodeNumber,
     (before, after): (&[u8], &[u8]),
     phase: Phase,
@@ -75,7 +75,7 @@ pub(super) fn image(
 
 /// The record that is shown in a phase, and with how many links.
 fn shown<'r>(
-    notes: &Notes,
+    notes: &SoftdepRecord,
     number: InodeNumber,
     before: &'r [u8],
     after: &'r [u8],
@@ -108,7 +108,7 @@ fn links(record: &[u8]) -> u16 {
 }
 
 /// Most links that an inode needs at any time in the epoch.
-fn peak(notes: &Notes, number: InodeNumber, before: &[u8], after: &[u8]) -> u16 {
+fn peak(notes: &SoftdepRecord, number: InodeNumber, before: &[u8], after: &[u8]) -> u16 {
     let was = if is_used(before) { links(before) } else { 0 };
     let is = links(after);
     if is_directory(if is == 0 { before } else { after }) && (is == 1 || was == 1) {

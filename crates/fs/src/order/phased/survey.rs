@@ -21,7 +21,7 @@ pub(crate) struct Facts {
 
 /// Something that an update changes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Tally {
+pub(crate) enum LinkDelta {
     /// A name in a directory appears or vanishes.
     Name { directory: InodeNumber, inode: InodeNumber, appears: bool },
     /// A record changes.
@@ -30,7 +30,7 @@ pub(crate) enum Tally {
 
 /// What was seen of an inode at one moment.
 #[derive(Default)]
-pub(crate) struct Sight {
+pub(crate) struct InodeSnapshot {
     pub(crate) facts: Facts,
     pub(crate) links: u16,
     /// Users that the block of attributes counts.
@@ -113,26 +113,26 @@ impl Survey {
         u64::from(number.index()) < self.reached || !self.knows(number)
     }
 
-    fn place(&self, number: InodeNumber) -> (usize, usize) {
+    fn page_index(&self, number: InodeNumber) -> (usize, usize) {
         let index = number.index();
         ((index / self.per_group) as usize, (index % self.per_group) as usize)
     }
 
     /// Names of an inode that were counted.
     pub(crate) fn names(&self, number: InodeNumber) -> u16 {
-        let (group, at) = self.place(number);
+        let (group, at) = self.page_index(number);
         self.names.get(group).and_then(|page| page.get(at)).copied().unwrap_or(0)
     }
 
     fn count_name(&mut self, number: InodeNumber, appears: bool) {
-        let (group, at) = self.place(number);
+        let (group, at) = self.page_index(number);
         if let Some(names) = self.names.get_mut(group).and_then(|page| page.get_mut(at)) {
             *names = if appears { names.saturating_add(1) } else { names.saturating_sub(1) };
         }
     }
 
     fn count_directory(&mut self, number: InodeNumber, appears: bool) {
-        let (group, _) = self.place(number);
+        let (group, _) = self.page_index(number);
         if let Some(count) = self.directories.get_mut(group) {
             *count = if appears { count.saturating_add(1) } else { count.saturating_sub(1) };
         }
@@ -159,12 +159,12 @@ impl Survey {
     }
 
     /// Takes in what an update changes.
-    pub(crate) fn take_in(&mut self, tally: Tally) {
-        match tally {
-            Tally::Name { directory, inode, appears } if self.is_counted(directory) => {
+    pub(crate) fn take_in(&mut self, delta: LinkDelta) {
+        match delta {
+            LinkDelta::Name { directory, inode, appears } if self.is_counted(directory) => {
                 self.count_name(inode, appears);
             }
-            Tally::Record { inode, was, is } if self.is_counted(inode) => {
+            LinkDelta::Record { inode, was, is } if self.is_counted(inode) => {
                 if was.is_directory != is.is_directory {
                     self.count_directory(inode, is.is_directory);
                 }
@@ -180,22 +180,22 @@ impl Survey {
     }
 
     /// Takes in what was seen of an inode, which is surveyed from now on.
-    pub(crate) fn count(&mut self, number: InodeNumber, sight: &Sight) {
+    pub(crate) fn count(&mut self, number: InodeNumber, snapshot: &InodeSnapshot) {
         self.reached = u64::from(number.index()) + 1;
-        let (facts, users) = (sight.facts, sight.attribute_users);
+        let (facts, users) = (snapshot.facts, snapshot.attribute_users);
         if users > 1 || self.attributes.contains_key(&facts.attributes) {
             *self.attributes.entry(facts.attributes).or_default() += 1;
         }
         if !facts.is_directory {
-            if sight.links > 1 {
+            if snapshot.links > 1 {
                 self.linked.insert(number);
             }
-            sight.names.iter().for_each(|(inode, _)| self.count_name(*inode, true));
+            snapshot.names.iter().for_each(|(inode, _)| self.count_name(*inode, true));
             return;
         }
         self.count_directory(number, true);
         let mut below = BTreeSet::new();
-        for (inode, is_directory) in &sight.names {
+        for (inode, is_directory) in &snapshot.names {
             self.count_name(*inode, true);
             if *is_directory {
                 below.insert(*inode);
@@ -203,10 +203,10 @@ impl Survey {
             }
         }
         let needed = u16::try_from(below.len() + 2).unwrap_or(u16::MAX);
-        if sight.links > needed {
-            self.heavy.push((number, sight.links - needed));
+        if snapshot.links > needed {
+            self.heavy.push((number, snapshot.links - needed));
         }
-        if sight.parent != self.parent(number) {
+        if snapshot.parent != self.parent(number) {
             self.astray.insert(number);
         }
     }

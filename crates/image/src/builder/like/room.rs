@@ -124,7 +124,7 @@ impl Room<'_, '_> {
     /// Free clusters of the zones of which at least half is free.
     fn roomy(&self) -> Result<u64, BuildError> {
         let mut roomy = 0;
-        FreeRuns::of(self.was, |_, bitmap| {
+        FreeRuns::count(self.was, |_, bitmap| {
             let free = |zone: &[u8]| zone.iter().map(|byte| u64::from(byte.count_zeros())).sum::<u64>();
             // Bits behind the last cluster of a group are set.
             let zones = bitmap.chunks_exact(ZONE).map(free);

@@ -17,7 +17,7 @@ const DOUBLY: usize = DIRECT as usize + 1;
 ///
 /// # Errors
 /// A file that the superblock names and that has a broken inode or map; the device's failure.
-pub(crate) fn kept(view: View<'_>) -> Result<Vec<(InodeNumber, Vec<BlockRun>)>> {
+pub(crate) fn own_files(view: View<'_>) -> Result<Vec<(InodeNumber, Vec<BlockRun>)>> {
     let mut all = Vec::new();
     for number in view.format.zone.files() {
         let inode = view.inode(number)?;

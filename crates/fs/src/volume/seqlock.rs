@@ -20,7 +20,11 @@ const TRIES: u32 = 64;
 impl Core {
     /// What `read` finds of an inode and the blocks that it leads to, as of one moment. It may be called
     /// several times.
-    pub(crate) fn steady<T>(&self, number: InodeNumber, mut read: impl FnMut() -> Result<T>) -> Result<T> {
+    pub(crate) fn seqlock_read<T>(
+        &self,
+        number: InodeNumber,
+        mut read: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
         if !self.space.is_writable() {
             return read();
         }
@@ -41,23 +45,23 @@ impl Core {
 }
 
 /// An inode as a verb has read it, and whether it still is so: it is read again only if it may have changed.
-pub(crate) struct Seen<'v> {
+pub(crate) struct VersionedInode<'v> {
     volume: &'v Volume,
     node: Inode,
     /// The version that the inode had; `None` if that is not known.
     version: Option<u64>,
 }
 
-impl<'v> Seen<'v> {
+impl<'v> VersionedInode<'v> {
     /// Reads an inode, for a verb that looks at it and at what it leads to.
-    pub(crate) fn look(volume: &'v Volume, number: InodeNumber) -> Result<Self> {
+    pub(crate) fn read(volume: &'v Volume, number: InodeNumber) -> Result<Self> {
         let version = volume.cache.versions().changed(number);
-        Ok(Seen { volume, node: volume.view().inode(number)?, version })
+        Ok(VersionedInode { volume, node: volume.view().inode(number)?, version })
     }
 
     /// An inode that was read before.
-    pub(crate) fn of(volume: &'v Volume, node: Inode) -> Self {
-        Seen { volume, node, version: None }
+    pub(crate) fn unversioned(volume: &'v Volume, node: Inode) -> Self {
+        VersionedInode { volume, node, version: None }
     }
 
     pub(crate) fn volume(&self) -> &'v Volume {
@@ -94,7 +98,10 @@ impl<'v> Seen<'v> {
 
     /// What `read` finds of the inode and the blocks that it leads to, as of one moment. It may be called several
     /// times, and reads by the view that it gets; the inode is the one of that moment.
-    pub(crate) fn steady<T>(&mut self, mut read: impl FnMut(View<'_>, &Inode) -> Result<T>) -> Result<T> {
+    pub(crate) fn seqlock_read<T>(
+        &mut self,
+        mut read: impl FnMut(View<'_>, &Inode) -> Result<T>,
+    ) -> Result<T> {
         let volume = self.volume;
         for _ in 0..TRIES {
             if self.version.is_none() && volume.space.is_writable() {
@@ -180,7 +187,7 @@ mod tests {
         let root = InodeNumber::ROOT;
         let (table, _) = volume.space.place_on_disk(root).unwrap();
         let (mut calls, mut last) = (0, None);
-        let links = Seen::look(&volume, root).unwrap().steady(|_, node| {
+        let links = VersionedInode::read(&volume, root).unwrap().seqlock_read(|_, node| {
             calls += 1;
             if volume.writer.try_lock().is_ok() {
                 // Changed all the time, and not in memory any more when writers are kept out.

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 
-use super::survey::{Survey, Tally};
+use super::survey::{LinkDelta, Survey};
 use crate::locks::lock;
 use crate::role::Role;
 
 /// A name that has left a directory block and must not vanish from it before the new names of its inode are on
 /// the device.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct RetainedName {
     pub(crate) name: Vec<u8>,
     pub(crate) inode: InodeNumber,
     pub(crate) file_type: Option<FileType>,
@@ -31,24 +31,24 @@ pub(crate) struct RemovedDir {
 
 /// What is noted of an update, or of all of an epoch. Bounded by what they change.
 #[derive(Default)]
-pub(crate) struct Notes {
+pub(crate) struct SoftdepRecord {
     /// Names that inodes got, `..` included.
     named: HashMap<InodeNumber, u32>,
     /// Directory blocks in which a name appeared or leads elsewhere.
     added: HashSet<u64>,
     /// Blocks of directories that are new.
     hidden: HashSet<u64>,
-    kept: HashMap<u64, Vec<Kept>>,
+    kept: HashMap<u64, Vec<RetainedName>>,
     /// Directories out of which names were moved.
     left: HashSet<InodeNumber>,
     removed: Vec<RemovedDir>,
     /// Blocks as they were when they stopped being metadata, if the device leads to them.
     dropped: HashMap<u64, (Role, Arc<[u8]>)>,
     /// What a survey has to know.
-    tallies: Vec<Tally>,
+    deltas: Vec<LinkDelta>,
 }
 
-impl Notes {
+impl SoftdepRecord {
     /// An inode got a name.
     pub(crate) fn name(&mut self, number: InodeNumber) {
         *self.named.entry(number).or_default() += 1;
@@ -60,8 +60,8 @@ impl Notes {
     }
 
     /// What an update changes of what a survey counts.
-    pub(crate) fn tally(&mut self, tally: Tally) {
-        self.tallies.push(tally);
+    pub(crate) fn add_delta(&mut self, delta: LinkDelta) {
+        self.deltas.push(delta);
     }
 
     /// A name appeared in a directory block, or leads elsewhere.
@@ -83,13 +83,13 @@ impl Notes {
     }
 
     /// A name left a block of a directory, and is to be seen there for a while.
-    pub(crate) fn keep(&mut self, block: u64, directory: InodeNumber, kept: Kept) {
+    pub(crate) fn keep(&mut self, block: u64, directory: InodeNumber, kept: RetainedName) {
         self.kept.entry(block).or_default().push(kept);
         self.left.insert(directory);
     }
 
     /// Names that have left a block and are to be seen in it for a while.
-    pub(crate) fn kept(&self, block: u64) -> &[Kept] {
+    pub(crate) fn kept(&self, block: u64) -> &[RetainedName] {
         self.kept.get(&block).map(Vec::as_slice).unwrap_or_default()
     }
 
@@ -120,7 +120,7 @@ impl Notes {
         self.dropped.iter().map(|(block, (role, bytes))| (*block, *role, bytes))
     }
 
-    fn join(&mut self, later: Notes) {
+    fn join(&mut self, later: SoftdepRecord) {
         for (number, names) in later.named {
             *self.named.entry(number).or_default() += names;
         }
@@ -138,21 +138,21 @@ impl Notes {
 /// The epoch that updates belong to now.
 #[derive(Default)]
 pub(crate) struct Epoch {
-    notes: Mutex<Notes>,
+    notes: Mutex<SoftdepRecord>,
     /// While what a crash left is being reclaimed.
     survey: Mutex<Option<Survey>>,
 }
 
 impl Epoch {
-    fn notes(&self) -> MutexGuard<'_, Notes> {
+    fn notes(&self) -> MutexGuard<'_, SoftdepRecord> {
         lock(&self.notes)
     }
 
     /// Takes in what an update noted.
-    pub(crate) fn take_in(&self, mut notes: Notes) {
-        let tallies = std::mem::take(&mut notes.tallies);
+    pub(crate) fn take_in(&self, mut notes: SoftdepRecord) {
+        let deltas = std::mem::take(&mut notes.deltas);
         if let Some(survey) = &mut *self.survey() {
-            tallies.into_iter().for_each(|tally| survey.take_in(tally));
+            deltas.into_iter().for_each(|delta| survey.take_in(delta));
         }
         self.notes().join(notes);
     }
@@ -167,7 +167,7 @@ impl Epoch {
     }
 
     /// What was noted; the next epoch begins with nothing.
-    pub(crate) fn end(&self) -> Notes {
+    pub(crate) fn end(&self) -> SoftdepRecord {
         std::mem::take(&mut *self.notes())
     }
 

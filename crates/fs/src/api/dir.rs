@@ -9,7 +9,7 @@ use super::entry::{ReadDir, Tree};
 use super::file::File;
 use super::handle::{Node, Shared};
 use crate::error::{Error, Result};
-use crate::ops::{Kind, Metadata, NewInode, Replace, Walk, Wanted, WriteOptions};
+use crate::ops::{CreateRequest, Kind, Metadata, NewInode, Replace, Walk, WriteOptions};
 use crate::ops::{LINKS_FOLLOWED_MAX, resolve_from};
 use crate::volume::Volume;
 
@@ -78,7 +78,7 @@ impl Dir {
     }
 
     /// The directory and the name that a path ends with.
-    fn place<'p>(&self, path: &'p [u8]) -> Result<(InodeNumber, &'p [u8])> {
+    fn parent_and_name<'p>(&self, path: &'p [u8]) -> Result<(InodeNumber, &'p [u8])> {
         let (above, name) = cut(path)?;
         Ok((self.resolve(above, true)?, name))
     }
@@ -237,13 +237,13 @@ impl Dir {
         if new.kind.file_type() != FileType::Directory {
             no_slash(path.as_ref())?;
         }
-        let (directory, name) = self.place(path.as_ref())?;
+        let (directory, name) = self.parent_and_name(path.as_ref())?;
         self.volume().create(directory, name, new)
     }
 
     /// A new inode with what it gets of its directory.
     fn new_inode(&self, path: &[u8], kind: Kind<'_>, permissions: u16) -> Result<InodeNumber> {
-        self.new_at(self.place(path)?, kind, permissions)
+        self.new_at(self.parent_and_name(path)?, kind, permissions)
     }
 
     fn new_at(
@@ -252,7 +252,7 @@ impl Dir {
         kind: Kind<'_>,
         permissions: u16,
     ) -> Result<InodeNumber> {
-        let wanted = Wanted { file_type: kind.file_type(), permissions, umask: 0, uid: 0, gid: 0 };
+        let wanted = CreateRequest { file_type: kind.file_type(), permissions, umask: 0, uid: 0, gid: 0 };
         let inherited = self.volume().inherit(directory, &wanted)?;
         let new = NewInode { kind, attributes: inherited.attributes, xattrs: &inherited.xattrs };
         self.volume().create(directory, name, &new)
@@ -488,7 +488,7 @@ impl Dir {
     pub fn hard_link(&self, original: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<()> {
         let number = self.resolve(original.as_ref(), false)?;
         no_slash(path.as_ref())?;
-        let (directory, name) = self.place(path.as_ref())?;
+        let (directory, name) = self.parent_and_name(path.as_ref())?;
         self.volume().link(number, directory, name)
     }
 
@@ -506,12 +506,12 @@ impl Dir {
     /// # Errors
     /// As [`Volume::rename`] and [`Dir::inode_of`].
     pub fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
-        let (directory, name) = self.place(from.as_ref())?;
+        let (directory, name) = self.parent_and_name(from.as_ref())?;
         // With a slash at its end a path names a directory.
         if [from.as_ref(), to.as_ref()].iter().any(|path| path.ends_with(b"/")) {
             self.must_be_directory(directory, name)?;
         }
-        let (new_directory, new_name) = self.place(to.as_ref())?;
+        let (new_directory, new_name) = self.parent_and_name(to.as_ref())?;
         self.volume().rename(directory, name, new_directory, new_name, Replace::Yes)
     }
 
@@ -528,7 +528,7 @@ impl Dir {
     /// # Errors
     /// [`Error::IsDirectory`], [`Error::NotFound`], [`Error::ReadOnly`], [`Error::NotPermitted`]; as [`Dir::inode_of`].
     pub fn remove_file(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        let (directory, name) = self.place(path.as_ref())?;
+        let (directory, name) = self.parent_and_name(path.as_ref())?;
         if path.as_ref().ends_with(b"/") {
             return self.must_be_directory(directory, name).and(Err(Error::IsDirectory));
         }
@@ -557,7 +557,7 @@ impl Dir {
     /// # Errors
     /// [`Error::NotEmpty`], [`Error::NotDirectory`]; as [`Dir::remove_file`].
     pub fn remove_dir(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        let (directory, name) = self.place(path.as_ref())?;
+        let (directory, name) = self.parent_and_name(path.as_ref())?;
         self.volume().rmdir(directory, name)
     }
 
@@ -576,7 +576,7 @@ impl Dir {
     /// As [`Dir::remove_dir`]; what was removed before stays removed. [`Error::Corrupt`] for a directory whose `..` leads
     /// elsewhere.
     pub fn remove_dir_all(&self, path: impl AsRef<[u8]>) -> Result<()> {
-        let (directory, name) = self.place(path.as_ref())?;
+        let (directory, name) = self.parent_and_name(path.as_ref())?;
         let volume = self.volume();
         let first = volume.lookup(directory, name)?;
         if volume.metadata(first)?.file_type == FileType::Symlink {

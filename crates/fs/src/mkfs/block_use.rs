@@ -11,15 +11,15 @@ use crate::Result;
 
 /// What is used. Only packs that were looked at closely are kept; all others follow from the layout.
 #[derive(Clone, Debug)]
-pub(super) struct Ledger {
+pub(super) struct BlockUse {
     pub(super) layout: Layout,
     packs: BTreeMap<u32, Pack>,
     taken: u64,
 }
 
-impl Ledger {
+impl BlockUse {
     pub(super) fn new(layout: Layout) -> Self {
-        Ledger { layout, packs: BTreeMap::new(), taken: 0 }
+        BlockUse { layout, packs: BTreeMap::new(), taken: 0 }
     }
 
     /// Blocks taken by files so far, whole clusters.

@@ -60,7 +60,7 @@ const BINS: usize = 64;
 ///
 /// ```
 /// let image = platfs::Image::in_memory(8 << 20)?;
-/// let free = platfs::FreeRuns::of(image.volume(), |_, _| {})?;
+/// let free = platfs::FreeRuns::count(image.volume(), |_, _| {})?;
 /// assert!(free.runs() > 0 && free.longest() >= free.shortest());
 /// # Ok::<(), platfs::Error>(())
 /// ```
@@ -83,7 +83,7 @@ impl FreeRuns {
     ///
     /// # Errors
     /// A bitmap or descriptor that can't be read; the device's failure.
-    pub fn of(volume: &Volume, mut show: impl FnMut(Group, &[u8])) -> Result<Self> {
+    pub fn count(volume: &Volume, mut show: impl FnMut(Group, &[u8])) -> Result<Self> {
         let geometry = &volume.format().geometry;
         let mut found = FreeRuns::new();
         for group in (0..geometry.groups).map(Group) {

@@ -17,7 +17,7 @@ const KEPT: usize = 4 << 20;
 
 /// Bytes that wait, each with its place. Pieces must not overlap.
 #[derive(Default)]
-pub(crate) struct Gathered {
+pub(crate) struct WriteBatch {
     bytes: Vec<u8>,
     /// Where a piece begins on the device, and which bytes it has.
     pieces: Vec<(u64, Range<usize>)>,
@@ -25,7 +25,7 @@ pub(crate) struct Gathered {
     joined: Vec<u8>,
 }
 
-impl Gathered {
+impl WriteBatch {
     /// One more piece.
     pub(crate) fn add(&mut self, offset: u64, data: &[u8]) {
         let begin = self.bytes.len();
@@ -50,7 +50,7 @@ impl Gathered {
     }
 
     fn write_in_order(&mut self, device: &dyn Device) -> io::Result<()> {
-        let Gathered { bytes, pieces, joined } = self;
+        let WriteBatch { bytes, pieces, joined } = self;
         pieces.sort_unstable_by_key(|(place, _)| *place);
         let mut begin = 0;
         for (at, (place, piece)) in pieces.iter().enumerate() {
@@ -75,15 +75,15 @@ impl Gathered {
 
 /// Memory of what was gathered, for the next: new memory would cost a page fault for each page of it.
 #[derive(Default)]
-pub(crate) struct Emptied(Mutex<Option<Gathered>>);
+pub(crate) struct SpareBatch(Mutex<Option<WriteBatch>>);
 
-impl Emptied {
-    pub(crate) fn take(&self) -> Gathered {
+impl SpareBatch {
+    pub(crate) fn take(&self) -> WriteBatch {
         lock(&self.0).take().unwrap_or_default()
     }
 
     /// Keeps what has been written, unless it is large.
-    pub(crate) fn keep(&self, gathered: Gathered) {
+    pub(crate) fn keep(&self, gathered: WriteBatch) {
         if gathered.bytes.capacity() + gathered.joined.capacity() <= KEPT {
             *lock(&self.0) = Some(gathered);
         }
@@ -132,7 +132,7 @@ mod tests {
     fn neighbours_are_written_together_in_any_order() {
         let writes = Arc::new(Mutex::new(Vec::new()));
         let device = Noting(MemoryDevice::new(8 << 20), Arc::clone(&writes));
-        let mut gathered = Gathered::default();
+        let mut gathered = WriteBatch::default();
         for (place, byte, len) in
             [(8192, 3, 4096), (0, 1, 100), (100, 2, 3996), (4096, 4, 4096), (1 << 20, 5, 10)]
         {
@@ -147,7 +147,7 @@ mod tests {
         assert!(found == expected);
         gathered.write(&device).unwrap();
         assert_eq!(writes.lock().unwrap().len(), 3, "nothing waits any more");
-        let emptied = Emptied::default();
+        let emptied = SpareBatch::default();
         emptied.keep(gathered);
         assert!(emptied.take().bytes.is_empty() && emptied.take().bytes.capacity() == 0, "it is given once");
     }

@@ -8,7 +8,7 @@ use crate::bits::Bits;
 
 /// Runs of clusters and inodes taken and freed, in the order of their commits.
 #[derive(Default, Debug)]
-pub(super) struct Ledger {
+pub(super) struct FreeAccounting {
     work: Work,
     /// Per group: inodes of the table that are in use or lie before one that is. Survives syncs.
     reached: HashMap<u32, u32>,
@@ -56,7 +56,7 @@ fn push(runs: &mut Vec<ClusterRun>, run: ClusterRun) {
     }
 }
 
-impl Ledger {
+impl FreeAccounting {
     pub(super) fn took_blocks(&mut self, run: ClusterRun) {
         self.touch(run);
         push(&mut self.work.taken, run);
@@ -126,7 +126,7 @@ impl Ledger {
         !self.leaving.is_empty()
     }
 
-    /// As [`Ledger::leave`], for an inode.
+    /// As [`FreeAccounting::leave`], for an inode.
     pub(super) fn leave_inode(&mut self, index: u32) -> bool {
         self.leaving_inodes.insert(index)
     }
@@ -212,25 +212,27 @@ mod tests {
 
     #[test]
     fn tables_of_groups_that_went_are_forgotten() {
-        let mut ledger = Ledger::default();
-        ledger.took_inode(3 * 16 + 5, false, 16);
-        ledger.took_inode(4 * 16 + 1, false, 16);
-        ledger.forget_groups(4);
-        assert_eq!([3, 4].map(|group| ledger.reached(Group(group))), [6, 0]);
+        let mut accounting = FreeAccounting::default();
+        accounting.took_inode(3 * 16 + 5, false, 16);
+        accounting.took_inode(4 * 16 + 1, false, 16);
+        accounting.forget_groups(4);
+        assert_eq!([3, 4].map(|group| accounting.reached(Group(group))), [6, 0]);
     }
 
     #[test]
     fn nothing_leaves_twice_until_it_has_settled() {
-        let mut ledger = Ledger::default();
-        assert!(ledger.leave(run(10, 5)));
-        assert!(!ledger.leave(run(14, 1)) && !ledger.leave(run(5, 6)) && !ledger.leave(run(12, 1)));
-        assert!(ledger.leave(run(15, 5)) && ledger.leave(run(5, 5)));
-        ledger.stay(run(15, 5));
-        assert!(ledger.leave(run(15, 1)));
-        ledger.freed_blocks(run(10, 5));
-        ledger.freed_blocks(run(5, 5));
-        let work = ledger.take();
-        ledger.settled(&work);
-        assert!(ledger.leave(run(5, 10)) && !ledger.leave(run(15, 1)));
+        let mut accounting = FreeAccounting::default();
+        assert!(accounting.leave(run(10, 5)));
+        assert!(
+            !accounting.leave(run(14, 1)) && !accounting.leave(run(5, 6)) && !accounting.leave(run(12, 1))
+        );
+        assert!(accounting.leave(run(15, 5)) && accounting.leave(run(5, 5)));
+        accounting.stay(run(15, 5));
+        assert!(accounting.leave(run(15, 1)));
+        accounting.freed_blocks(run(10, 5));
+        accounting.freed_blocks(run(5, 5));
+        let work = accounting.take();
+        accounting.settled(&work);
+        assert!(accounting.leave(run(5, 10)) && !accounting.leave(run(15, 1)));
     }
 }

@@ -11,16 +11,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const MOST: usize = 64;
 
 /// A value, and those that took its place.
-pub(crate) struct Grown<T> {
+pub(crate) struct Versioned<T> {
     first: T,
     later: Box<[OnceLock<T>]>,
     count: AtomicUsize,
 }
 
-impl<T> Grown<T> {
+impl<T> Versioned<T> {
     /// The first value.
     pub(crate) fn new(first: T) -> Self {
-        Grown { first, later: (0..MOST).map(|_| OnceLock::new()).collect(), count: AtomicUsize::new(0) }
+        Versioned { first, later: (0..MOST).map(|_| OnceLock::new()).collect(), count: AtomicUsize::new(0) }
     }
 
     /// Whether another value can follow.
@@ -38,7 +38,7 @@ impl<T> Grown<T> {
     }
 }
 
-impl<T> Deref for Grown<T> {
+impl<T> Deref for Versioned<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn the_last_value_is_seen_and_earlier_ones_stay() {
-        let grown = Grown::new(0);
+        let grown = Versioned::new(0);
         let first: &usize = &grown;
         for value in 1..=MOST {
             assert!(grown.has_room());
