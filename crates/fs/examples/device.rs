@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p platfs --example device`
 //!
-//! The same trait puts volumes into archives, behind decryption, or on storage at the other end of a network.
+//! That trait also puts volumes into archives, behind decryption, or on storage at the other end of a network.
 
 use std::collections::HashMap;
 use std::error::Error;

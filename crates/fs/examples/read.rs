@@ -11,7 +11,7 @@ use platfs::Image;
 /// Lists `directory` of an image, then copies the `file` in it to `out`.
 ///
 /// # Errors
-/// What of the image can't be read; a failed write.
+/// A part of the image that can't be read; a failed write.
 pub fn read(image: &Path, directory: &str, file: &str, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let image = Image::open(image)?;
     let directory = image.at(directory)?;

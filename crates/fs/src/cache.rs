@@ -54,7 +54,7 @@ pub trait Blocks {
 #[derive(Default)]
 pub struct Outgoing {
     blocks: Vec<(u64, Role, Arc<[u8]>)>,
-    /// What the device has of those that are not new, where that is kept.
+    /// On-device contents of those that are not new, where they are kept.
     before: HashMap<u64, Arc<[u8]>>,
 }
 
@@ -64,16 +64,16 @@ impl Outgoing {
         &self.blocks
     }
 
-    /// What the device has of a block; `None` of one that is new.
+    /// On-device contents of a block; `None` for a new one.
     pub(crate) fn before(&self, block: u64) -> Option<&Arc<[u8]>> {
         self.before.get(&block)
     }
 }
 
-/// What is kept beside the blocks as they are now, for the order in which changes reach the device.
+/// Contents that are kept beside the blocks as they are now, for the order in which changes reach the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CachePolicy {
-    /// What the device has of blocks that were changed.
+    /// On-device contents of changed blocks.
     pub(crate) before: bool,
     /// Bytes of files that wait in a journal.
     pub(crate) data: bool,
@@ -252,13 +252,13 @@ impl Cache {
         self.spare.copy(bytes)
     }
 
-    /// Whether a block is changed, and the device has nothing that leads to it.
+    /// True if a block is changed, and nothing on the device leads to it.
     pub(crate) fn is_new(&self, block: Block) -> bool {
         let mut shard = self.shard(block.0);
         shard.find(block.0).is_some_and(|entry| entry.state == State::Changed && entry.before.is_none())
     }
 
-    /// What the device has, or will have when what is on its way is there, of a block that is in memory.
+    /// On-device contents of a block in memory, with writes in flight counted as done.
     pub(crate) fn before(&self, block: Block) -> Option<Arc<[u8]>> {
         let mut shard = self.shard(block.0);
         let entry = shard.find(block.0)?;
@@ -320,12 +320,12 @@ impl Cache {
         self.capacity * SHARDS
     }
 
-    /// Whether more than half of the capacity is changed: these blocks should be on their way to the device.
+    /// True if more than half of the capacity is dirty: these blocks should be written back.
     pub(crate) fn is_crowded(&self) -> bool {
         self.changed() > self.capacity() / 2
     }
 
-    /// Whether more blocks wait for being written than the memory bound allows.
+    /// True if more blocks are dirty than the memory bound allows.
     pub(crate) fn is_overfull(&self) -> bool {
         self.changed() > self.capacity()
     }
@@ -418,7 +418,7 @@ impl Cache {
     }
 }
 
-/// What the cache has of a block.
+/// Result of looking a block up in the cache.
 enum CacheLookup {
     Held(Arc<[u8]>),
     /// It was verified for another role.

@@ -1,4 +1,4 @@
-//! What inodes cost their owners: what a record holds, what an update changes of it, what is reserved for bytes that
+//! Quota costs of inodes: usage of one record, changes by an update, reservations for dirty bytes that
 //! wait.
 //!
 //! Owns: holdings as numbers. Excludes: quota files and limits (`usage`), and records (`inode`).
@@ -23,7 +23,7 @@ pub(crate) type Ids = [u32; 3];
 /// An id of a kind.
 pub(crate) type Whose = (QuotaKind, u32);
 
-/// What one record holds.
+/// Owners of one record, and bytes that it is charged for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Holding {
     pub(crate) ids: Ids,
@@ -31,8 +31,8 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    /// What a record holds; `None` if it is not in use, or holds for others. One on the orphan list, where an inode of
-    /// the `inodes` of the volume follows, is in use.
+    /// Usage of a record; `None` if it is not in use, or is charged to others. One on the orphan list, where an inode
+    /// of the `inodes` of the volume follows, is in use.
     pub(crate) fn of_inode(inode: &Inode, size: BlockSize, inodes: u32) -> Option<Self> {
         let raw = inode.raw();
         let was_deleted = inode.links() == 0 && raw.i_dtime.get() > inodes;
@@ -51,13 +51,13 @@ pub(crate) struct UsageDelta {
     pub(crate) inodes: i64,
 }
 
-/// What an update changes of the usage of all ids.
+/// Usage changes by an update, for all ids.
 #[derive(Default)]
 pub(crate) struct Charges {
     changes: BTreeMap<Whose, UsageDelta>,
     /// Attributes with values in inodes of their own that an inode got or lost since its record was stored.
     values: BTreeMap<InodeNumber, i64>,
-    /// What is charged was reserved before, or is not the caller's: limits do not apply.
+    /// Charges were reserved before, or are not the caller's: limits do not apply.
     pub(crate) is_paid: bool,
 }
 
@@ -115,7 +115,7 @@ impl Charges {
         }
     }
 
-    /// What changes, to be brought to the quota files.
+    /// Takes the changes, to be written to the quota files.
     pub(crate) fn take(&mut self) -> BTreeMap<Whose, UsageDelta> {
         std::mem::take(&mut self.changes)
     }
@@ -160,7 +160,7 @@ impl Drop for Reserved {
     }
 }
 
-/// What an open volume knows of its quota files in memory.
+/// In-memory state of the quota files of an open volume.
 #[derive(Default)]
 pub(crate) struct QuotaFiles {
     /// The inode of each file; none where usage is not counted.
@@ -190,12 +190,12 @@ impl QuotaFiles {
         QuotaFiles { files, orphans, first_inode, enforced, ..QuotaFiles::default() }
     }
 
-    /// Whether any usage is counted.
+    /// True if any usage is counted.
     pub(crate) fn is_on(&self) -> bool {
         self.files.iter().any(|file| file.load(Ordering::Acquire) != 0)
     }
 
-    /// Whether limits count.
+    /// True if limits count.
     pub(crate) fn is_enforced(&self) -> bool {
         self.is_on() && self.enforced
     }
@@ -213,7 +213,7 @@ impl QuotaFiles {
         }
     }
 
-    /// Whether what an inode holds is counted.
+    /// True if what an inode holds is counted.
     pub(crate) fn counts(&self, number: InodeNumber) -> bool {
         let is_named = number == InodeNumber::ROOT || number.get() >= self.first_inode;
         let is_own = |file: &AtomicU32| file.load(Ordering::Acquire) == number.get();

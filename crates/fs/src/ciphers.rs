@@ -24,7 +24,7 @@ pub(crate) type Derived<const LEN: usize> = Zeroizing<[u8; LEN]>;
 /// An initialisation vector.
 pub(crate) type Vector = [u8; PIECE];
 
-/// What a key of a policy of version 2 is derived for.
+/// Purpose of a key that is derived from a policy of version 2.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose<'a> {
     /// The name of the master key.

@@ -12,9 +12,9 @@ pub(crate) struct Context {
     pub(crate) now: Timestamp,
     /// Clusters that must stay free: the reserve, for a user without a right to it.
     pub(crate) spared: u64,
-    /// Whether limits of quota count for the user.
+    /// True if limits of quota count for the user.
     pub(crate) limited: bool,
-    /// Whether metadata that is not in memory may be waited for.
+    /// True if metadata that is not in memory may be waited for.
     pub(crate) may_wait: bool,
     /// The process that asks, where that is known; else 0.
     pub(crate) process: u32,

@@ -154,7 +154,7 @@ impl<'k> Opened<'k> {
     }
 }
 
-/// Whether an inode is encrypted with a key that is not known.
+/// True if an inode is encrypted with a key that is not known.
 ///
 /// # Errors
 /// Damage.
@@ -193,7 +193,7 @@ pub(crate) struct NamesOf {
     padding: usize,
 }
 
-/// What a name may stand for in a directory.
+/// Meaning of a name in a directory.
 pub(crate) enum Meaning {
     /// This stored name.
     Stored(Vec<u8>),
@@ -228,7 +228,7 @@ impl NamesOf {
             .unwrap_or_else(|| encryption::shown(hash(stored), stored, ciphers::digest))
     }
 
-    /// What a name stands for.
+    /// Meaning of a name in this directory.
     pub(crate) fn meaning(&self, name: &[u8]) -> Meaning {
         if matches!(name, b"." | b"..") {
             return Meaning::Stored(name.to_vec());
@@ -246,7 +246,7 @@ impl NamesOf {
     }
 }
 
-/// Whether a name without a key stands for a stored one.
+/// True if a name without a key stands for a stored one.
 pub(crate) fn means(shown: &Shown, stored: &[u8]) -> bool {
     shown.means(stored, ciphers::digest)
 }

@@ -1,4 +1,4 @@
-//! What can go wrong, in the families a caller can act on.
+//! Errors of the library, in the families a caller can act on.
 
 use std::io;
 
@@ -16,7 +16,7 @@ pub enum Error {
     /// The device failed.
     #[error("{action}: {source}")]
     Io {
-        /// What was being done, with the place.
+        /// Action that failed, with its place.
         action: String,
         /// The device's own words.
         source: io::Error,
@@ -61,7 +61,7 @@ pub enum Error {
         kind: QuotaKind,
         /// The user, group or project.
         id: u32,
-        /// What there would be too much of.
+        /// Resource of which there would be too much.
         what: &'static str,
     },
     /// A name of more than 255 bytes.
@@ -169,7 +169,7 @@ impl From<BrokenInvariant> for Flow {
 }
 
 impl Flow {
-    /// What is said of an attempt that is not made again.
+    /// Error of an attempt that is not retried.
     pub(crate) fn into_error(self) -> Error {
         match self {
             Flow::Failed(error) => error,

@@ -76,7 +76,7 @@ impl Contents<'_> {
     /// Reads what lies in stretches of the file, which cover the range; zeros behind the last.
     ///
     /// # Errors
-    /// What keeps a stretch from being known; the device's failure.
+    /// An error of one of the segments; the device's failure.
     pub(crate) fn read_segments(
         self,
         segments: impl Iterator<Item = Result<Segment>>,
@@ -186,7 +186,7 @@ pub(crate) struct Unplaced<'a> {
     pub(crate) logical: FileBlock,
     pub(crate) count: u32,
     pub(crate) unwritten: bool,
-    /// What to ask the volume for when nothing is reserved.
+    /// Request to the volume when nothing is reserved.
     pub(crate) ask: &'a dyn Fn(&Tx<'_>, &Inode) -> Result<DataRequest>,
 }
 
@@ -235,7 +235,7 @@ impl Allocation {
     }
 }
 
-/// What a write needs to know beyond the bytes.
+/// Hints of a write beyond its bytes.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct WriteHint {
     /// One past the last byte that will be written in this go: space up to there is asked for at
@@ -278,7 +278,7 @@ fn wanted_at_once(format: &Format, blocks: u64) -> u32 {
     low_u32(if blocks <= whole { blocks.max(1) } else { PIECE.min(whole) })
 }
 
-/// What to ask for where a hole and what will follow it get space.
+/// Request for the space of a hole and of the blocks that will follow it.
 fn request(tx: &Tx<'_>, inode: &Inode, hole: Segment, hint: &WriteHint) -> Result<DataRequest> {
     let behind = tx.format.geometry.block_size.blocks_for(hint.end);
     let hinted = behind.saturating_sub(u64::from(hole.logical.0)).max(hole.count);

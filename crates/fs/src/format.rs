@@ -1,4 +1,4 @@
-//! What a mounted volume is: the facts of its superblock that never change while it is open.
+//! Format of a mounted volume: the facts of its superblock that never change while it is open.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub struct Format {
     /// Hash version of new directory indexes: 0 legacy, 1 half-MD4, 2 TEA; the unsigned variants
     /// are given by [`Format::unsigned_hash`].
     pub hash_version: u8,
-    /// Whether directory hashes treat characters as unsigned.
+    /// True if directory hashes treat characters as unsigned.
     pub unsigned_hash: bool,
     /// Files have a block with the name of their translator, as those of the Hurd.
     pub(crate) has_translators: bool,
@@ -68,17 +68,17 @@ impl Format {
         self.sealer.inode_seed(self.physical_number(inode.number()), inode.generation())
     }
 
-    /// What an inode is called on disk.
+    /// Returns the on-disk number of an inode.
     pub(crate) fn physical_number(&self, number: InodeNumber) -> InodeNumber {
         self.numbers.physical_number(number)
     }
 
-    /// What the inode of a number on disk is called.
+    /// Returns the in-memory number of the inode with this number on disk.
     pub(crate) fn logical_number(&self, number: InodeNumber) -> InodeNumber {
         self.numbers.logical_number(number)
     }
 
-    /// The same facts, without the zone.
+    /// Copies the facts, without the zone.
     pub(crate) fn without_zone(&self) -> Format {
         Format {
             geometry: self.geometry,
@@ -99,13 +99,13 @@ impl Format {
         self.geometry.block_size.blocks_for(bytes)
     }
 
-    /// Whether the incompatible feature is on.
+    /// True if the incompatible feature is on.
     #[must_use]
     pub fn has_incompat(&self, feature: Incompat) -> bool {
         self.features.incompat.contains(feature)
     }
 
-    /// Whether the read-only compatible feature is on.
+    /// True if the read-only compatible feature is on.
     #[must_use]
     pub fn has_ro_compat(&self, feature: RoCompat) -> bool {
         self.features.ro_compat.contains(feature)
@@ -129,14 +129,14 @@ impl Format {
         Err(Error::corrupt(Place::Map(inode), problem))
     }
 
-    /// Whether a group has inodes that the volume keeps for itself.
+    /// True if a group has inodes that the volume keeps for itself.
     pub(crate) fn has_own_inodes(&self, group: Group) -> bool {
         let in_group =
             |number: &InodeNumber| self.geometry.locate_inode(*number).is_some_and(|(of, _)| of == group);
         group.0 == 0 || self.zone.files().any(|number| in_group(&number))
     }
 
-    /// Whether an inode is one that the volume keeps for itself, so that no name leads to it. A journal that was added
+    /// True if an inode is one that the volume keeps for itself, so that no name leads to it. A journal that was added
     /// later has one.
     pub(crate) fn is_kept(&self, number: InodeNumber) -> bool {
         let reserved = number.get() < self.geometry.first_inode && number != InodeNumber::ROOT;

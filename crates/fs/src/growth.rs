@@ -30,7 +30,7 @@ use crate::sizes::{Reshape, copy_sizes, refused};
 use crate::versions::SPACE;
 use crate::volume::Volume;
 
-/// What is added to a volume.
+/// Groups to add to a volume, by its new sizes.
 #[derive(Clone, Debug)]
 pub struct Growth {
     /// The superblock with its new sizes. Nothing else of it counts.

@@ -1,4 +1,4 @@
-//! What is known of inodes in memory only: their users, which have lost their last name, which
+//! In-memory state of inodes: their users, which have lost their last name, which
 //! directory they were made in.
 
 use std::collections::BTreeSet;
@@ -50,7 +50,7 @@ impl Handles {
         self.lock().pins.get(&number).copied().unwrap_or(0)
     }
 
-    /// Whether an update is about to destroy an inode.
+    /// True if an update is about to destroy an inode.
     pub(crate) fn is_deleting(&self, number: InodeNumber) -> bool {
         self.lock().deleting.contains(&number)
     }
@@ -84,18 +84,18 @@ impl Handles {
         pins.clear();
     }
 
-    /// Whether an inode without names can be destroyed at once: it is not in use, and can't come into use again.
+    /// Marks an inode without names as being deleted; false if it is in use. It can't come into use again.
     pub(crate) fn mark_deleting(&self, number: InodeNumber) -> bool {
         let mut uses = self.lock();
         !uses.pins.contains_key(&number) && uses.deleting.insert(number)
     }
 
-    /// What [`Handles::mark_deleting`] allowed has been done, or was given up.
+    /// Ends [`Handles::mark_deleting`]: the inode is deleted, or deleting it was given up.
     pub(crate) fn unmark_deleting(&self, number: InodeNumber) {
         self.lock().deleting.remove(&number);
     }
 
-    /// Whether any inode is in use that has no name.
+    /// True if any inode is in use that has no name.
     pub(crate) fn has_orphans(&self) -> bool {
         !self.lock().orphans.is_empty()
     }
@@ -105,7 +105,7 @@ impl Handles {
         self.lock().orphans.clone()
     }
 
-    /// Whether there are orphans to be destroyed.
+    /// True if there are orphans to be destroyed.
     pub(crate) fn has_deletable(&self) -> bool {
         !self.lock().deletable.is_empty()
     }
@@ -139,7 +139,7 @@ impl Handles {
         self.lock().orphans.retain(|orphan| *orphan != number);
     }
 
-    /// Whether an inode is an orphan, and the one before it in the list.
+    /// Returns the orphan before this one in the list; `None` if the inode is no orphan.
     pub(crate) fn orphan(&self, number: InodeNumber) -> Option<Option<InodeNumber>> {
         let uses = self.lock();
         let at = uses.orphans.iter().position(|orphan| *orphan == number)?;

@@ -52,7 +52,7 @@ pub(crate) fn contents(inode: &Inode) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether the map of an inode may lead anywhere, judged by its root alone.
+/// True if the map of an inode may lead anywhere, judged by its root alone.
 fn has_blocks(inode: &Inode) -> bool {
     let root = &inode.raw().i_block;
     let flags = inode.flags();

@@ -20,7 +20,7 @@ impl View<'_> {
         self.record_on_disk(self.format.physical_number(number))
     }
 
-    /// The same of the inode that has the number on disk.
+    /// As `record`, by the number on disk.
     fn record_on_disk(self, number: InodeNumber) -> Result<(Block, Role, usize)> {
         let (block, inside) = self.space.record_on_disk(number)?;
         let first = InodeNumber::new(number.get() - inside);
@@ -111,7 +111,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Whether the device knows an inode as one in use, whatever the changes that are not committed do to it.
+    /// True if an inode is in use on the device, whatever uncommitted changes do to it.
     ///
     /// # Errors
     /// A number behind the last inode; the device's failure.

@@ -46,7 +46,7 @@ impl Key {
         })
     }
 
-    /// The same key, for policies of version 1 that call it so.
+    /// Returns this key for policies of version 1, which know it by a descriptor.
     #[must_use]
     pub fn with_descriptor(self, descriptor: [u8; 8]) -> Self {
         Key { descriptor, ..self }

@@ -1,4 +1,4 @@
-//! What inodes are called while a volume is open, and what they are called on disk.
+//! Logical numbers of inodes, in use while a volume is open, and physical ones, used on disk.
 //!
 //! An inode that gets another number while the volume is in use keeps the one by which programs, the kernel and everything
 //! in memory know it. Only what is read from the disk and written to it has the other: records, names, bitmaps, checksums.
@@ -41,7 +41,7 @@ fn put(map: &mut NumberMap<InodeNumber, InodeNumber>, from: InodeNumber, to: Ino
 }
 
 impl Numbers {
-    /// What an inode is called on disk.
+    /// Returns the on-disk number of an inode.
     pub(crate) fn physical_number(&self, number: InodeNumber) -> InodeNumber {
         if self.turn.load(Ordering::Acquire) == 0 {
             return number;
@@ -49,7 +49,7 @@ impl Numbers {
         exchanged_number(&locks::read(&self.exchanged).physical, number)
     }
 
-    /// What the inode of a number on disk is called.
+    /// Returns the in-memory number of the inode with this number on disk.
     pub(crate) fn logical_number(&self, number: InodeNumber) -> InodeNumber {
         if self.turn.load(Ordering::Acquire) == 0 {
             return number;
@@ -73,7 +73,7 @@ impl Numbers {
         self.turn.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// What `read` finds between two exchanges; it may be called several times.
+    /// Runs `read` until no exchange happened meanwhile; it may be called several times.
     pub(crate) fn between<T>(&self, mut read: impl FnMut() -> T) -> T {
         loop {
             let turn = self.turn.load(Ordering::Acquire);

@@ -10,7 +10,7 @@ use placement::{BlockPolicyKind, DirectoryPolicyKind, Placing};
 use crate::device::mmp::{Host, ThisHost};
 use crate::keys::Key;
 
-/// What a crash may do to the contents of files, on volumes with a journal.
+/// Protection of the contents of files against a crash, on volumes with a journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DataMode {
     /// Bytes are on the device before a file leads to their blocks: no file shows what others had deleted.
@@ -187,7 +187,7 @@ impl OpenOptions {
         self
     }
 
-    /// Whether the caller reports when files are closed, by [`Uses::release`](crate::Uses::release); so it is if
+    /// Says if the caller reports when files are closed, by [`Uses::release`](crate::Uses::release); it does if
     /// not said. Where it does not, whether a file still grows is judged by the rhythm of its writes.
     #[must_use]
     pub fn expect_closes(mut self, expect: bool) -> Self {
@@ -249,7 +249,7 @@ impl OpenOptions {
         self
     }
 
-    /// What the journal says of the contents of files.
+    /// Sets the journaling of the contents of files.
     #[must_use]
     pub fn data(mut self, data: DataMode) -> Self {
         self.data = data;
@@ -334,7 +334,7 @@ impl OpenOptions {
         self
     }
 
-    /// Whether limits of quota count; so it is if not said. Usage is counted in any case.
+    /// Enforces limits of quota, or not; the default is to enforce. Usage is counted in any case.
     #[must_use]
     pub fn limits(mut self, limits: bool) -> Self {
         self.limits = limits;

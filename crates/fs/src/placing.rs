@@ -1,4 +1,4 @@
-//! What a volume says of how it is to be placed: policies and their parameters, in an attribute of its root directory.
+//! Placement settings of a volume: policies and their parameters, in an attribute of its root directory.
 //!
 //! Owns: the attribute's name, reading and writing it, and what goes over it when a volume is opened: what the caller
 //! chose. The stripe of a RAID is the superblock's field, as for ext4. Excludes: the words (`placement::parameters`).
@@ -49,7 +49,7 @@ pub fn words(placing: &Placing) -> std::result::Result<String, PlacingError> {
     Ok(placing.to_string())
 }
 
-/// What a volume says of its placement. The inner failure is of its words.
+/// Placement settings stored in a volume. The inner error is about their text.
 ///
 /// # Errors
 /// The root directory's attributes are damaged; the device's failure.

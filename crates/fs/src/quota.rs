@@ -81,7 +81,7 @@ impl Quota<'_> {
         })
     }
 
-    /// What is known of one id; it may be nothing.
+    /// Quota record of one id; zeros if there is none.
     ///
     /// # Errors
     /// As [`Quota::records`].
@@ -96,7 +96,7 @@ impl Quota<'_> {
         self.volume.session.quota_files.reserved((kind, id))
     }
 
-    /// Whether limits count.
+    /// True if limits count.
     #[must_use]
     pub fn is_enforced(self) -> bool {
         self.volume.session.quota_files.is_enforced()

@@ -99,7 +99,7 @@ impl From<Range<u64>> for ByteRange {
 /// room for, cut at multiples of a unit. What fits is tried twice as long next: ranges may be mostly empty.
 ///
 /// # Errors
-/// What a part of one unit meets; [`Error::TooLargeForLog`] of a longer one only makes it shorter.
+/// Errors of a part of one unit; [`Error::TooLargeForLog`] of a longer one only makes it shorter.
 pub(crate) fn in_parts(
     range: Range<u64>,
     unit: u64,

@@ -9,7 +9,7 @@ use ondisk::units::InodeNumber;
 
 use crate::bits::Bits;
 
-/// What is done now.
+/// Stage of reclaiming.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
     Survey,
@@ -22,7 +22,7 @@ pub(crate) enum Stage {
     Done,
 }
 
-/// What is done of reclaiming, and what is left.
+/// Progress of reclaiming, and work left.
 pub(crate) struct Work {
     pub(crate) stage: Stage,
     /// Where the stage has come to.
@@ -71,12 +71,12 @@ impl Work {
 }
 
 impl Reclaiming {
-    /// Whether anything is left.
+    /// True if anything is left.
     pub(crate) fn is_pending(&self) -> bool {
         self.pending.load(Ordering::Acquire)
     }
 
-    /// Whether the volume must not be called in order.
+    /// True if the volume must not be marked clean.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.is_pending() || self.failed.load(Ordering::Acquire)
     }

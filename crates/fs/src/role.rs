@@ -1,11 +1,11 @@
-//! What metadata blocks are, and with that their checksums.
+//! Roles of metadata blocks, and with them their checksums.
 //!
 //! Owns: the roles, and which checksum belongs to each. Excludes: the blocks, and where they lie (`cache`).
 
 use ondisk::seal::{InodeSeed, Sealer};
 use ondisk::units::{Block, Group, InodeNumber};
 
-/// What a metadata block is, as far as its checksum and the order of its changes are concerned.
+/// Role of a metadata block, as far as its checksum and the order of its changes are concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// No checksum of its own: indirect blocks, targets of symbolic links; blocks that are read without
@@ -50,7 +50,7 @@ impl Role {
         }
     }
 
-    /// The same of another inode.
+    /// Returns this role for another inode.
     pub(crate) fn with_seed(self, seed: InodeSeed) -> Self {
         match self {
             Role::DirectoryLeaf(_) => Role::DirectoryLeaf(seed),

@@ -199,7 +199,7 @@ impl Shrinkage {
         }
     }
 
-    /// What is in use must have room before the end, and some for maps; blocks in use behind it.
+    /// Refuses an end before which the used blocks have no room, with some for maps; returns the used blocks behind it.
     fn must_fit(&self, volume: &Volume) -> Result<u64> {
         let after = &self.after.geometry;
         if self.fits(volume, after.groups, after.clusters())? {
@@ -276,7 +276,7 @@ pub struct Closed<'v> {
 /// Closes the end of a volume.
 ///
 /// # Errors
-/// As [`Shrinkage::of`]: what was true then may be so no more. The device's failure. The end is open then.
+/// As [`Shrinkage::plan`]: what was true then may be so no more. The device's failure. The end is open then.
 pub fn close(volume: &Volume, shrinkage: Shrinkage) -> Result<Closed<'_>> {
     let _shape = volume.change_shape();
     if volume.space.is_end_closed() {

@@ -1,4 +1,4 @@
-//! What a change of the size of an open volume has in common, in either direction.
+//! Parts that growing and shrinking an open volume have in common.
 //!
 //! Owns: descriptors, the list of blocks kept for descriptors, the new format and the superblock's sizes as parts of one
 //! update, and the backups behind it. Excludes: which groups come or go (`growth`, `shrink`).

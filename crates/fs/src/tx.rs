@@ -29,14 +29,14 @@ pub(crate) struct View<'a> {
     pub(crate) space: &'a Space,
 }
 
-/// What a verb hands down: the volume, the verb's changes, and its context. All or nothing (I8): dropped, it leaves
+/// Transaction of a verb: the volume, the verb's changes, and its context. All or nothing (I8): dropped, it leaves
 /// everything as it was.
 pub(crate) struct Tx<'v> {
     pub(crate) format: &'v Format,
     pub(crate) space: &'v Space,
     pub(crate) session: &'v Session,
     pub(crate) context: Context,
-    /// What it changes of the usage of owners.
+    /// Changes of the usage of owners.
     pub(crate) charges: Charges,
     /// Attribute blocks that others may share once it is committed (I40).
     pub(crate) filled: Filled,

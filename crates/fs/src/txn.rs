@@ -28,7 +28,7 @@ use crate::write_batch::WriteBatch;
 struct Staged {
     role: Role,
     bytes: Arc<[u8]>,
-    /// What the block was before this update; `None` of a new one.
+    /// Contents before this update; `None` of a new block.
     before: Option<Arc<[u8]>>,
 }
 
@@ -39,7 +39,7 @@ pub trait Claim {
     fn commit(self: Box<Self>);
 }
 
-/// What is to be done when an update is committed, and not at all if it is dropped.
+/// Action to run when an update is committed, and not at all if it is dropped.
 struct OnCommit<F>(F);
 
 impl<F: FnOnce()> Claim for OnCommit<F> {
@@ -140,13 +140,13 @@ impl<'v> Update<'v> {
         Err(Error::io("waiting for a commit", io::ErrorKind::WouldBlock.into()))
     }
 
-    /// What loses its last name with this update is destroyed later: as a whole it was too much for one
+    /// Postpones the deletion of inodes that lose their last name with this update: as a whole it was too much for one
     /// transaction.
     pub(crate) fn postpone_removal(&mut self) {
         self.postponing = true;
     }
 
-    /// Whether what loses its last name is destroyed later.
+    /// True if inodes that lose their last name are deleted later.
     pub(crate) fn postpones_removal(&self) -> bool {
         self.postponing
     }
@@ -201,13 +201,13 @@ impl<'v> Update<'v> {
         self.edit(block, role)
     }
 
-    /// Whether the update changes a block.
+    /// True if the update changes a block.
     #[must_use]
     pub fn holds(&self, block: Block) -> bool {
         self.staged.contains_key(&block.0)
     }
 
-    /// Whether the update leaves a block as one of a role.
+    /// True if the update leaves a block as one of a role.
     pub(crate) fn holds_as(&self, block: Block, role: Role) -> bool {
         self.staged.get(&block.0).is_some_and(|staged| staged.role == role)
     }
@@ -241,7 +241,7 @@ impl<'v> Update<'v> {
         Some(Block(run.start.0 + u64::from(run.count)))
     }
 
-    /// What is left of the blocks that were lent.
+    /// Ends the loan and returns the blocks that were not borrowed.
     pub(crate) fn end_loan(&mut self) -> BlockRun {
         self.lent.take().unwrap_or(BlockRun { start: Block(0), count: 0 })
     }
@@ -282,7 +282,7 @@ impl<'v> Update<'v> {
         self.groups.insert(group);
     }
 
-    /// Whether the bytes of files are part of updates.
+    /// True if the bytes of files are part of updates.
     pub(crate) fn journals_data(&self) -> bool {
         self.order.journals_data()
     }
@@ -341,14 +341,14 @@ impl<'v> Update<'v> {
         &**self.cache().device()
     }
 
-    /// Whether nothing on the device leads to a block yet, so that it may be changed in place. Where order
+    /// True if nothing on the device leads to a block yet, so that it may be changed in place. Where order
     /// does not count every block may.
     pub(crate) fn is_own(&self, block: Block) -> bool {
         let created = self.staged.get(&block.0).is_some_and(|staged| staged.before.is_none());
         self.order.changes_in_place() || created || self.cache().is_new(block)
     }
 
-    /// What the device has of a block before this epoch's changes; `None` of a new one.
+    /// On-device contents of a block before this epoch's changes; `None` of a new one.
     ///
     /// # Errors
     /// As [`Blocks::read`].
@@ -382,12 +382,12 @@ impl<'v> Update<'v> {
         if self.order.has_kept(block.0) { self.wait_for_commit() } else { Ok(()) }
     }
 
-    /// Whether a name that left a directory block has to stay there for a while.
+    /// True if a name that left a directory block has to stay there for a while.
     pub(crate) fn has_kept(&self, block: Block) -> bool {
         !self.notes.kept(block.0).is_empty() || self.order.has_kept(block.0)
     }
 
-    /// Whether an inode may have no name on the device but those that it had before and those that come with the next
+    /// True if an inode may have no name on the device but those that it had before and those that come with the next
     /// commit; or is a directory out of which such an inode was moved.
     pub(crate) fn awaits_names(&self, number: InodeNumber) -> bool {
         let noted = self.notes.names_of(number) > 0 || self.notes.is_left(number);

@@ -133,7 +133,7 @@ impl<'a> QuotaFile<'a> {
         Ok(all)
     }
 
-    /// Whether it begins as a file of its kind does, whatever else it says.
+    /// True if it begins as a file of its kind does, whatever else it says.
     pub(crate) fn is_of_kind(&self) -> bool {
         self.block(0).is_ok_and(|block| quota::is_of_kind(self.kind, &block))
     }
@@ -164,7 +164,7 @@ impl View<'_> {
         QuotaFile::open(self, whose.0, file)?.find(whose.1)
     }
 
-    /// What the quota files say of an id; `None` if usage of its kind is not counted, or nothing is known of it.
+    /// Quota record of an id; `None` if usage of its kind is not counted, or there is no record.
     ///
     /// # Errors
     /// A broken quota file; the device's failure.

@@ -23,7 +23,7 @@ impl<T> Versioned<T> {
         Versioned { first, later: (0..MOST).map(|_| OnceLock::new()).collect(), count: AtomicUsize::new(0) }
     }
 
-    /// Whether another value can follow.
+    /// True if another value can follow.
     pub(crate) fn has_room(&self) -> bool {
         self.count.load(Ordering::Acquire) < MOST
     }

@@ -10,7 +10,7 @@ use ondisk::units::InodeNumber;
 
 const SLOTS: usize = 4096;
 
-/// What stands for bitmaps and descriptors: an inode that no reader looks at.
+/// Stand-in for bitmaps and descriptors: an inode that no reader looks at.
 pub(crate) const SPACE: InodeNumber = InodeNumber::constant(1);
 
 /// The versions of all inodes of a volume.
@@ -41,7 +41,7 @@ impl Versions {
         Some(counter_of(&self.changed, number).load(Ordering::Acquire)).filter(|version| version % 2 == 0)
     }
 
-    /// Whether all that was read since [`Versions::changed`] belongs together.
+    /// True if all that was read since [`Versions::changed`] belongs together.
     pub(crate) fn is_still(&self, number: InodeNumber, version: u64) -> bool {
         fence(Ordering::SeqCst);
         counter_of(&self.changed, number).load(Ordering::Acquire) == version

@@ -21,7 +21,7 @@ use ondisk::units::{Block, BlockRun, Cluster, ClusterRun, Group, InodeNumber, lo
 use crate::error::{Error, Result};
 use crate::locks::{read, write};
 
-/// What a part of the zone is.
+/// Kind of a part of the zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Header,
@@ -47,7 +47,7 @@ impl Part {
         self.start + u64::from(self.count)
     }
 
-    /// What lies at a block of it.
+    /// Structure at a block of it.
     fn at(&self, block: u64) -> Structure {
         let groups = block.saturating_sub(self.start) / u64::from(self.each.max(1));
         Structure { kind: self.kind, group: Group(self.first.0.saturating_add(low_u32(groups))) }
@@ -100,7 +100,7 @@ impl Known {
         !read(&self.given_up).contains(&owner)
     }
 
-    /// Whether blocks are still those of a file.
+    /// True if blocks are still those of a file.
     fn is_kept(&self, run: &OwnFileRun) -> bool {
         self.keeps(run.owner) && !read(&self.moved).contains(&run.owner)
     }
@@ -131,7 +131,7 @@ pub(crate) fn own_files(raw: &RawSuperblock) -> Vec<InodeNumber> {
     all.into_iter().flatten().collect()
 }
 
-/// What a group owns, wherever it lies.
+/// Structures of a group, wherever they lie.
 fn of_group(geometry: &Geometry, group: Group, raw: &RawGroupDescriptor) -> [(Kind, BlockRun); 4] {
     [
         (Kind::Header, geometry.group_header(group)),
@@ -252,7 +252,7 @@ impl Zone {
         }))))
     }
 
-    /// The same with the blocks of the files that the volume keeps for itself.
+    /// Adds the blocks of the files that the volume keeps for itself.
     ///
     /// # Errors
     /// A file that leads to structures of the volume, or to blocks of another such file.
@@ -290,7 +290,7 @@ impl Zone {
         Zone(Some(Arc::new(Known { parts, kept: before.kept.clone(), files, journal, given_up, moved })))
     }
 
-    /// What of the zone lies in blocks to which an inode leads, and is not its own; in words.
+    /// Names the structure of the zone among blocks to which an inode leads, unless it is its own.
     pub(crate) fn met(
         &self,
         geometry: &Geometry,
@@ -331,7 +331,7 @@ impl Zone {
         parts.take_while(before_end).map(inside).chain(kept.take_while(before_end).map(inside)).collect()
     }
 
-    /// Whether a run of clusters touches the zone.
+    /// True if a run of clusters touches the zone.
     pub(crate) fn touches(&self, geometry: &Geometry, run: ClusterRun) -> bool {
         let Some(known) = &self.0 else { return false };
         let start = geometry.cluster_start(run.start).0;
@@ -352,7 +352,7 @@ impl Zone {
         known.filter(|(known, file)| known.keeps(*file)).map(|(_, file)| file)
     }
 
-    /// Whether an inode is one of these files.
+    /// True if an inode is one of these files.
     pub(crate) fn has_file(&self, number: InodeNumber) -> bool {
         self.0.as_ref().is_some_and(|known| known.files.contains(&number) && known.keeps(number))
     }

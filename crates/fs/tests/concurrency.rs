@@ -121,7 +121,7 @@ fn verbs_go_on_while_a_sync_waits_for_the_device() {
     fsck::assert_clean(&image);
 }
 
-/// What the system reports of this thread.
+/// Path of the kernel's figures of this thread.
 fn this_thread() -> PathBuf {
     Path::new("/proc").join(std::fs::read_link("/proc/thread-self").unwrap()).join("stat")
 }
@@ -274,7 +274,7 @@ fn is_expected(done: Result<(), Error>) {
     assert!(matches!(done, Ok(()) | Err(Error::NotFound | Error::Exists | Error::NoSpace)), "{done:?}");
 }
 
-/// What a writer does; every error but those of names and space fails.
+/// One step of a writer; every error but those of names and space fails.
 fn change_something(volume: &Volume, dirs: &[InodeNumber], id: u64, random: &mut Random) {
     let dir = dirs[random.index(dirs.len())];
     let (name, other) = (name_in(random), name_in(random));
@@ -305,7 +305,7 @@ fn change_something(volume: &Volume, dirs: &[InodeNumber], id: u64, random: &mut
     }
 }
 
-/// What a reader does; every error but a missing name fails.
+/// One step of a reader; every error but a missing name fails.
 fn look_at_something(volume: &Volume, dirs: &[InodeNumber], random: &mut Random) {
     let dir = dirs[random.index(dirs.len())];
     let kept = format!("kept-name-that-makes-the-directory-long-{}", random.below(NAMES)).into_bytes();

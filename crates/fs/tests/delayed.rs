@@ -462,7 +462,7 @@ fn what_is_delayed_is_seen() {
     assert_eq!(volume.seek(inode, 0, platfs::Seek::Data).unwrap(), Some(16384));
 }
 
-/// What a kernel sends of writes may come behind what it sent later, of a truncation: the later times stay. Those of a
+/// Times of writes may arrive after later ones of a truncation: the later times stay. Those of a
 /// clock that was set back are taken.
 #[test]
 fn late_times_do_not_replace_later_ones() {

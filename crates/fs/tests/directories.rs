@@ -83,7 +83,7 @@ fn ours(volume: &Volume, dir: InodeNumber) -> BTreeSet<(Vec<u8>, u64)> {
     names
 }
 
-/// The same as the kernel has it; metadata makes it look each name up.
+/// Names and inodes as the kernel has them; metadata makes it look each name up.
 fn kernels(dir: &Path) -> BTreeSet<(Vec<u8>, u64)> {
     use std::os::unix::fs::MetadataExt;
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
@@ -247,7 +247,7 @@ fn directories_written_whole_lie_in_one_run() {
     }
 }
 
-/// What is foreseen of a directory's blocks is never less than what it takes.
+/// The estimate of a directory's blocks is never less than what it takes.
 #[test]
 fn blocks_of_a_directory_are_foreseen() {
     const TEST: &str = "blocks_of_a_directory_are_foreseen";

@@ -1,4 +1,4 @@
-//! What the kernel encrypted is read with its key, and without it shown as the kernel shows it then.
+//! Files that the kernel encrypted are read with their key, and without it shown as the kernel shows them then.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test that fails here says where")]
 

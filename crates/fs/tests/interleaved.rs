@@ -1,4 +1,4 @@
-//! What happens while a reader waits for the device, step by step: the device lets others in. That they
+//! Changes while a reader waits for the device, step by step: the device lets others in. That they
 //! come to their end shows also that no lock is held over the device (I20).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]

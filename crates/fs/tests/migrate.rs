@@ -153,7 +153,7 @@ fn files_in_pieces_become_one() {
     }
 }
 
-/// What was allocated and never written stays so when it moves, and nothing is copied for it.
+/// Unwritten blocks stay unwritten when they move, and nothing is copied for them.
 #[test]
 fn unwritten_space_moves_as_such() {
     let scratch = Scratch::new("migrate-unwritten");

@@ -151,7 +151,7 @@ impl<'v> Play<'v> {
     }
 }
 
-/// What the quota files say is what is counted again, and what e2fsck counts.
+/// Asserts that the quota files agree with a new count, and with e2fsck's.
 fn assert_right(image: &Path, options: &OpenOptions) {
     fsck::assert_clean(image);
     let volume = open(image, options);
@@ -291,7 +291,7 @@ fn hard_limits_hold_for_users_and_not_for_root() {
     }
 }
 
-/// What a kernel took from a writer within a limit finds its place, whatever else of that user comes in between.
+/// Bytes that a kernel took from a writer within a limit find their place, whatever else of that user comes in between.
 #[test]
 fn limits_hold_when_bytes_are_expected() {
     const TEST: &str = "limits_hold_when_bytes_are_expected";
@@ -428,8 +428,8 @@ fn quota_is_switched_on_and_off() {
     }
 }
 
-/// What the log has of a quota file's blocks is revoked when they are freed: they may hold a file's bytes when it is
-/// replayed.
+/// Logged copies of a quota file's blocks are revoked when the blocks are freed: they may hold a file's bytes when
+/// the log is replayed.
 #[test]
 fn blocks_of_a_quota_file_that_went_are_not_written_again() {
     const TEST: &str = "blocks_of_a_quota_file_that_went_are_not_written_again";

@@ -1,4 +1,4 @@
-//! What a crash leaves with soft updates is reclaimed while the volume is in use (I32 to I34): verbs beside it, and
+//! Leftovers of a crash with soft updates are reclaimed while the volume is in use (I32 to I34): verbs beside it, and
 //! what it costs to open such a volume. Crashes in it are gone through in `crates/crash`.
 
 #![cfg(target_os = "linux")]
@@ -82,7 +82,7 @@ fn large(megabytes: u64, inodes: u64) -> MemoryDevice {
     device
 }
 
-/// What the device holds if it loses power after a number of flushes of some work.
+/// Device as it is after losing power at a number of flushes of some work.
 fn cut_off(base: MemoryDevice, flushes: usize, work: impl Fn(&Volume)) -> MemoryDevice {
     let recorder = Arc::new(Recorder::new(Arc::new(copy(&base))));
     let volume = Volume::open(recorder.clone(), &options()).unwrap();

@@ -91,7 +91,7 @@ fn an_epoch_of_many_files_takes_few_flushes() {
     assert!(epochs <= 3, "{epochs} epochs for what fits memory");
 }
 
-/// What is removed from a full volume makes room at once, though it is free only when its epoch is stable.
+/// Files removed from a full volume make room at once, though their space is free only when its epoch is stable.
 #[test]
 fn a_full_volume_has_room_for_what_was_removed() {
     let base = made();

@@ -1,4 +1,4 @@
-//! What a volume reserves, gives back, and records of itself: reserved blocks, discard, errors.
+//! Upkeep of a volume: reserved blocks, discard, recorded errors.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

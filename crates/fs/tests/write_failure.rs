@@ -13,7 +13,7 @@ use platfs::mkfs::{FsType, Options, Plan};
 use platfs::ondisk::units::{Group, InodeNumber};
 use platfs::{Attributes, DataMode, Error, Kind, NewInode, OpenOptions, Volume, WriteOptions};
 
-/// What becomes of the device at its last good write or flush.
+/// Failure of the device at its last good write or flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     /// One write or flush fails.
@@ -142,7 +142,7 @@ fn made(bytes: u64, fs_type: FsType) -> MemoryDevice {
     Arc::into_inner(memory).unwrap()
 }
 
-/// What a file holds, by its name.
+/// Contents of a file, by its name.
 fn contents(name: &str) -> Vec<u8> {
     name.bytes().cycle().take(500 + 701 * usize::from(name.as_bytes()[1] % 16)).collect()
 }

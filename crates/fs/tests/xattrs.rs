@@ -100,7 +100,7 @@ fn list(attributes: &[(&str, &[u8])]) -> Vec<(Vec<u8>, Vec<u8>)> {
     attributes.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.to_vec())).collect()
 }
 
-/// What the files of the write test get: in the inode, split, shared, in a block only, not ASCII.
+/// Attributes of the files of the write test: in the inode, split, shared, in a block only, not ASCII.
 fn sets() -> Vec<Vec<(Vec<u8>, Vec<u8>)>> {
     let shared = list(&[("user.shared", &[b's'; 500]), ("trusted.too", b"t"), ("user.empty", b"")]);
     let long = format!("user.{}", "n".repeat(250));

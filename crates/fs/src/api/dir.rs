@@ -98,7 +98,7 @@ impl Dir {
         self.resolve(path.as_ref(), true)
     }
 
-    /// Whether a path leads to something.
+    /// True if a path leads to something.
     ///
     /// ```
     /// # let image = platfs::Image::in_memory(8 << 20)?;

@@ -1,4 +1,4 @@
-//! What directories hold: one of them listed, or a whole tree walked through.
+//! Listing directories: one of them, or a whole tree.
 
 use std::sync::Arc;
 
@@ -158,7 +158,7 @@ pub struct Tree<'d> {
     walk: Walk<'d>,
     /// The directory that was handed out last, to be entered next.
     next: Option<DirEntry>,
-    /// What kept names of the directory that was entered last from being read.
+    /// Error that ended the listing of the directory that was entered last.
     complaint: Option<Error>,
 }
 

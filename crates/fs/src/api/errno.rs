@@ -73,7 +73,7 @@ impl Error {
         }
     }
 
-    /// What `std::io` calls it.
+    /// Kind of the error in `std::io`.
     fn kind(&self) -> ErrorKind {
         match self {
             Error::Io { source, .. } => source.kind(),

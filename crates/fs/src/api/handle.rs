@@ -46,7 +46,7 @@ impl Shared {
         Arc::new(Shared { volume: own, life: Arc::new(Life { volume, is_closed }) })
     }
 
-    /// The same volume at another time.
+    /// Returns a handle of this volume at another time.
     pub(super) fn at_time(&self, now: Timestamp) -> Arc<Self> {
         Arc::new(Shared { volume: self.volume.at_time(now), life: Arc::clone(&self.life) })
     }

@@ -162,8 +162,8 @@ impl Image {
         self.root.clone()
     }
 
-    /// The same image at another time: changes made by it, and by files and directories opened from it, get this time. The
-    /// library reads no clock.
+    /// Returns a handle of this image at another time: changes made by it, and by files and directories opened from
+    /// it, get this time. The library reads no clock.
     ///
     /// ```
     /// use platfs::Timestamp;

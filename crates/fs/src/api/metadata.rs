@@ -5,7 +5,7 @@ use ondisk::inode::FileType;
 use crate::ops::Metadata;
 
 impl Metadata {
-    /// Whether it is a directory.
+    /// True if it is a directory.
     ///
     /// ```
     /// # let image = platfs::Image::in_memory(8 << 20)?;
@@ -18,13 +18,13 @@ impl Metadata {
         self.file_type == FileType::Directory
     }
 
-    /// Whether it is a regular file.
+    /// True if it is a regular file.
     #[must_use]
     pub fn is_file(&self) -> bool {
         self.file_type == FileType::Regular
     }
 
-    /// Whether it is a symbolic link.
+    /// True if it is a symbolic link.
     #[must_use]
     pub fn is_symlink(&self) -> bool {
         self.file_type == FileType::Symlink

@@ -30,13 +30,13 @@ impl FreeSpace<'_> {
         self.space.free()
     }
 
-    /// The same with what the next sync makes free, and without what is promised to bytes that wait.
+    /// Returns free clusters and inodes after the next sync, without those promised to dirty bytes.
     #[must_use]
     pub fn free_after_sync(self) -> Option<(u64, u64)> {
         self.space.free_after_sync()
     }
 
-    /// Whether a sync makes space or inodes free.
+    /// True if a sync makes space or inodes free.
     #[must_use]
     pub fn holds_freed(self) -> bool {
         self.space.holds_freed()
@@ -50,7 +50,7 @@ impl FreeSpace<'_> {
         self.space.descriptors().get(group)
     }
 
-    /// What was found wrong with bitmaps so far. Groups with a wrong one are not used.
+    /// Damage of bitmaps met so far. Groups with a damaged one are not used.
     #[must_use]
     pub fn damage(self) -> Vec<Corrupt> {
         self.space.damage()
@@ -64,7 +64,7 @@ impl FreeSpace<'_> {
         self.space.load_bitmaps()
     }
 
-    /// What placement has counted; `None` on a volume that is only read.
+    /// Statistics of placement; `None` on a volume that is only read.
     #[must_use]
     pub fn statistics(self) -> Option<placement::Stats> {
         self.space.statistics()

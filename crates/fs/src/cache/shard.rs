@@ -17,7 +17,7 @@ pub(super) struct ChangedBlock {
 /// How a block stands to what the device has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    /// The same.
+    /// As on the device.
     Clean,
     /// Changed, and on the list of what is to be written.
     Changed,
@@ -29,7 +29,7 @@ pub(super) enum State {
 
 pub(super) struct Entry {
     pub(super) bytes: Arc<[u8]>,
-    /// What the device has, or will have when what is on its way is there, of a changed block; kept where
+    /// On-device contents of a changed block, with writes in flight counted as done; kept where
     /// order counts. None of a block that is new.
     pub(super) before: Option<Arc<[u8]>>,
     pub(super) role: Role,
@@ -134,17 +134,17 @@ impl Shard {
         }
     }
 
-    /// What was handed out is on the device.
+    /// Marks a block that was handed out as written to the device.
     pub(super) fn written(&mut self, block: u64, bytes: &Arc<[u8]>) {
         self.pass(block, bytes, State::Leaving, State::Clean);
     }
 
-    /// What was handed out is in the journal, and not in its place.
+    /// Marks a block that was handed out as written to the journal, and not to its place.
     pub(super) fn logged(&mut self, block: u64, bytes: &Arc<[u8]>) {
         self.pass(block, bytes, State::Leaving, State::Logged);
     }
 
-    /// What was in the journal is in its place, too.
+    /// Marks a block that was in the journal as written to its place, too.
     pub(super) fn in_place(&mut self, block: u64, bytes: &Arc<[u8]>) {
         self.pass(block, bytes, State::Logged, State::Clean);
         // Bytes of files are better kept by the page cache of the reader.

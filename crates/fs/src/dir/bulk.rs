@@ -27,13 +27,13 @@ const DOTS: u64 = 24;
 pub struct DirName<'n> {
     /// The name.
     pub name: &'n [u8],
-    /// What it names.
+    /// Inode that it names.
     pub inode: InodeNumber,
     /// The type of that.
     pub file_type: FileType,
 }
 
-/// What the names of a directory take, before they are written: enough to bound its blocks.
+/// Sizes of the names of a directory, before they are written: enough to bound its blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NameSizes {
     bytes: u64,

@@ -51,7 +51,7 @@ struct Path {
     leaf: FileBlock,
 }
 
-/// Whether new indexes can be made with the volume's hash.
+/// True if new indexes can be made with the volume's hash.
 pub(super) fn is_known(format: &Format) -> bool {
     HashVersion::from_raw(format.hash_version).is_some()
 }
@@ -83,7 +83,7 @@ fn child(reader: &Dir<'_>, at: FileBlock, entries: &Index<'_>, position: usize) 
     Ok(child)
 }
 
-/// What the first block says of the index.
+/// Reads the root of the index, in the first block.
 pub(super) fn root(reader: &Dir<'_>) -> Result<Root> {
     let at = FileBlock(0);
     let (_, bytes) = read_index(reader, at, Kind::Root)?;

@@ -114,7 +114,7 @@ pub(crate) struct Listing<'a> {
     dir: Inode,
     /// Entries of the last block read.
     batch: std::vec::IntoIter<DirEntry>,
-    /// What to say when the batch is used up.
+    /// Error to return when the batch is used up.
     complaint: Option<Error>,
     next: u32,
     count: u32,

@@ -55,7 +55,7 @@ pub struct DirEntry {
     /// The name as stored: any bytes; on broken volumes even `/` and NUL. In encrypted directories deciphered, or where
     /// there is no key as Linux shows it then.
     pub name: Vec<u8>,
-    /// What it names.
+    /// Inode that it names.
     pub inode: InodeNumber,
     /// The type as the entry states it; `None` where volumes do not store it.
     pub file_type: Option<FileType>,
@@ -75,7 +75,7 @@ pub(crate) trait Growth: BlockMap {
     /// Moves file blocks to new disk blocks, the first of which it returns; their contents are the caller's.
     fn renew(&self, tx: &mut Tx<'_>, dir: &mut Inode, blocks: FileBlocks) -> Result<Block>;
 
-    /// Whether the device knows an inode as one in use.
+    /// True if an inode is in use on the device.
     fn was_in_use(&self, tx: &Tx<'_>, number: InodeNumber) -> Result<bool>;
 
     /// Frees the blocks from `at` on.
@@ -199,7 +199,7 @@ impl<'a> Dir<'a> {
         Ok((block, self.blocks.read(block, self.leaf_role())?))
     }
 
-    /// Whether names are found through the index. Those that ignore case are hashed in a folded
+    /// True if names are found through the index. Those that ignore case are hashed in a folded
     /// form, which this code does not compute.
     fn is_indexed(&self) -> bool {
         let flags = self.dir.flags();
@@ -226,7 +226,7 @@ impl<'a> Dir<'a> {
         }
     }
 
-    /// What stands behind a name, wherever it leads.
+    /// Target of a name and its type as the entry states them, unchecked.
     fn stored(&self, name: &[u8]) -> Result<Option<(InodeNumber, Option<FileType>)>> {
         if self.dir.flags().contains(InodeFlags::INLINE_DATA) {
             let entries = linear::inline_entries(self.format, self.dir, inline::parts(self.dir)?)?;
@@ -281,7 +281,7 @@ impl<'a> Dir<'a> {
         location.map(|location| Some(location.block)).ok_or(Error::NotFound)
     }
 
-    /// What the first block is.
+    /// Role of the first block.
     pub(crate) fn first_role(&self) -> Role {
         match self.dir.flags().contains(InodeFlags::INDEX) {
             true => self.index_role(Kind::Root),
@@ -300,7 +300,7 @@ impl<'a> Dir<'a> {
         linear::lookup(self, name)
     }
 
-    /// Whether a name exists, for a verb that is about to add it if not. Of long directories without an index all
+    /// True if a name exists, for a verb that is about to add it if not. Of long directories without an index all
     /// names are learned on the way.
     ///
     /// # Errors
@@ -515,7 +515,7 @@ impl<'a, 'v> DirMut<'a, 'v> {
         Ok(())
     }
 
-    /// What a block of the directory is.
+    /// Role of a block of the directory.
     fn role_of(&self, at: FileBlock, bytes: &[u8]) -> Role {
         let reader = self.reader();
         match self.dir.flags().contains(InodeFlags::INDEX) {

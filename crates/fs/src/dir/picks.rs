@@ -66,7 +66,7 @@ impl Picks {
         Picks { hasher, from, found: Vec::new(), seen: 0, more: false }
     }
 
-    /// Whether the listing has not come to the names yet.
+    /// True if the listing has not come to the names yet.
     pub(super) fn wants_dots(&self) -> bool {
         self.from < DOTS
     }
@@ -108,7 +108,7 @@ impl Picks {
         self.found.sort_unstable_by(|a, b| (a.at, &a.entry.name).cmp(&(b.at, &b.entry.name)));
     }
 
-    /// What comes next can't be listed together with this.
+    /// Ends the batch here: later entries can't be listed together with these.
     pub(super) fn stop_here(&mut self) {
         self.more = true;
     }
@@ -127,7 +127,7 @@ impl Picks {
         self.found.retain(|pick| pick.at >= self.from);
     }
 
-    /// What was found; the names behind it begin at `next`.
+    /// Takes the entries found so far; the names after them begin at `next`.
     pub(super) fn take_batch(&mut self, next: u64, sequence: Sequence) -> Batch {
         self.number();
         let mut found = std::mem::take(&mut self.found);

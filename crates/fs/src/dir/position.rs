@@ -56,7 +56,7 @@ impl Dir<'_> {
         Ok(batch)
     }
 
-    /// The same with the names as they are stored.
+    /// As [`Dir::batch`], with the names as they are stored.
     fn found(&self, position: u64, sequence: Sequence) -> Result<Batch> {
         let Some(version) = self.hashes() else { return self.as_stored(position, 0) };
         if let Some(place) = position.checked_sub(STORED) {
@@ -82,7 +82,7 @@ impl Dir<'_> {
         self.dir.flags().contains(InodeFlags::INLINE_DATA)
     }
 
-    /// Whether a listing that begins here is one by hash. A directory of one block may get an index meanwhile.
+    /// True if a listing that begins here is one by hash. A directory of one block may get an index meanwhile.
     fn lists_by_hash(&self) -> Result<bool> {
         if self.is_inline() {
             return Ok(true);
@@ -139,7 +139,7 @@ impl Dir<'_> {
         Ok(picks.take_batch(END, sequence))
     }
 
-    /// What was found before some damage, or the damage.
+    /// Entries found before some damage, or the damage if there are none.
     fn before_damage(&self, mut picks: Picks, sequence: Sequence, error: Error) -> Result<Batch> {
         picks.stop_here();
         let batch = picks.take_batch(END, sequence);

@@ -187,7 +187,7 @@ impl Bench {
         linear::Listing::new(&self.cache, &self.format, &Row, self.dir.clone())?.collect()
     }
 
-    /// The same directory read from the device by a cache that has not seen it.
+    /// This directory, read from the device by a fresh cache.
     fn reopened(&self) -> Self {
         self.cache.write_back().unwrap();
         let cache =

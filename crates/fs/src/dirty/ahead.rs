@@ -11,7 +11,7 @@ use placement::Promise;
 use crate::charges::Reserved;
 use crate::ranges::FileBlocks;
 
-/// What waits for bytes of one file.
+/// Space promised to bytes of one file that are still to come.
 #[derive(Default)]
 pub(crate) struct AwaitedWrites {
     /// Stretches of file blocks, by their first; no two touch.
@@ -20,7 +20,7 @@ pub(crate) struct AwaitedWrites {
     clusters: u64,
     /// Space for the stretches and for what their map may need.
     promise: Option<Promise>,
-    /// What the limits of the owner have reserved for them.
+    /// Reservation for them within the limits of the owner.
     pub(crate) reserved: Option<Arc<Reserved>>,
 }
 

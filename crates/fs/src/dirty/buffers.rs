@@ -123,7 +123,7 @@ impl Buffers {
         Vec::with_capacity(length)
     }
 
-    /// Whether a buffer is not much longer than what is in it needs.
+    /// True if a buffer is not much longer than what is in it needs.
     pub(crate) fn fits(buffer: &Vec<u8>) -> bool {
         buffer.capacity() <= length(class_for(buffer.len()))
     }

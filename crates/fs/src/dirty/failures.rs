@@ -35,7 +35,7 @@ impl Failures {
         ErrorCursor(if self.reported { self.count } else { 0 })
     }
 
-    /// What an open file has not reported; it has then.
+    /// Error that an open file has not reported yet; marks it as reported.
     pub(crate) fn report(&mut self, cursor: &mut ErrorCursor) -> Option<Error> {
         if *cursor == ErrorCursor(self.count) {
             return None;

@@ -19,7 +19,7 @@ pub(crate) enum Reason {
     Pressure,
 }
 
-/// What is known of how a file grows.
+/// Growth pattern of a file.
 #[derive(Default)]
 pub(crate) struct Growth {
     /// Writes that made it longer since its last write-back.
@@ -40,7 +40,7 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Whether a file that may be open will well become longer than it is: it grew again after a write-back; it was
+    /// True if a file that may be open will well become longer than it is: it grew again after a write-back; it was
     /// written to piece by piece, and is taken from its writer for lack of memory; or its last write was a moment ago.
     pub(super) fn goes_on(&self, reason: Reason, hot: bool) -> bool {
         self.again()
@@ -51,7 +51,7 @@ impl Growth {
             }
     }
 
-    /// The same of one that may be closed too: its last write is no longer ago than its rhythm lets expect, and it
+    /// As [`Growth::goes_on`], for one that may be closed too: its last write fits its rhythm, and it
     /// grew again after a write-back, is written piece by piece, or is large and taken from its writer for lack of
     /// memory. What comes in one piece is complete.
     pub(super) fn seems_to_go_on(&self, reason: Reason, hot: bool, bytes: u64) -> bool {
@@ -71,7 +71,7 @@ impl Growth {
         self.extensions > 1
     }
 
-    /// Whether the next write may be near: it was not missed several times. In bytes that were written to all files
+    /// True if the next write may be near: it was not missed several times. In bytes that were written to all files
     /// until `now`, since files that grow side by side take turns; where there is no rhythm yet, within `patience`.
     pub(super) fn keeps_rhythm(&self, now: u64, patience: u64) -> bool {
         let since = now.saturating_sub(self.last);

@@ -48,16 +48,16 @@ const IDLE: u8 = 6;
 /// extent costs nothing, and a writer of one long file would wait for the device else.
 const LARGE_PART: u64 = 8;
 
-/// What is delayed of one file.
+/// Delayed writes of one file.
 pub(crate) struct State {
     pub(crate) pages: Pages,
     /// Space for what is dirty and has none: clusters of data and blocks of the map.
     pub(crate) promise: Option<Promise>,
-    /// What the limits of the owner have reserved for it.
+    /// Reservation for it within the limits of the owner.
     pub(crate) reserved: Option<Arc<Reserved>>,
     /// Clusters of data among the promised ones.
     pub(crate) clusters: u64,
-    /// What waits for bytes that are on their way.
+    /// Space promised to bytes that are still to come.
     pub(crate) ahead: AwaitedWrites,
     /// How often bytes stopped being dirty: a reader during a write must see the same before and after.
     pub(crate) settled: u64,
@@ -82,17 +82,17 @@ pub(crate) struct DirtyFile {
 }
 
 impl State {
-    /// Whether all of a file that is no longer open has its place.
+    /// True if all of a file that is no longer open has its place.
     pub(crate) fn is_complete(&self) -> bool {
         self.growth.ended && self.pages.is_empty()
     }
 
-    /// Whether anything is known of it that must not be forgotten.
+    /// True if anything is known of it that must not be forgotten.
     fn is_remembered(&self) -> bool {
         !self.pages.is_empty() || !self.ahead.is_empty() || self.failures.any() || self.growth.room
     }
 
-    /// Whether any of some file blocks are being given up.
+    /// True if any of some file blocks are being given up.
     pub(crate) fn is_leaving(&self, blocks: FileBlocks) -> bool {
         self.leaving.iter().any(|leaving| !leaving.within(blocks).is_empty())
     }
@@ -169,7 +169,7 @@ impl Delayed {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether writes are delayed at all.
+    /// True if delayed allocation is on.
     pub(crate) fn is_on(&self) -> bool {
         self.bound > 0
     }
@@ -179,7 +179,7 @@ impl Delayed {
         self.buffers.dirty()
     }
 
-    /// Whether more is held than may be.
+    /// True if more bytes are dirty than the bound allows.
     pub(crate) fn is_over(&self) -> bool {
         self.bytes() > self.bound
     }
@@ -198,12 +198,12 @@ impl Delayed {
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Whether half of what may be held is.
+    /// True if the dirty bytes exceed half of the bound.
     pub(crate) fn is_filling(&self) -> bool {
         self.bytes() > self.bound / 2
     }
 
-    /// What to write back ahead of need: of much that waits what need not, of nearly all that may any.
+    /// Files to write back early: above half of the bound those that stopped growing, near the bound any.
     pub(crate) fn ahead(&self) -> Vec<Arc<DirtyFile>> {
         if self.bytes() > self.bound - self.bound / 8 {
             self.best(self.excess(), true)
@@ -214,7 +214,7 @@ impl Delayed {
         }
     }
 
-    /// What is known of a file's delayed writes, if anything is.
+    /// Finds the delayed writes of a file, if there are any.
     pub(crate) fn find(&self, number: InodeNumber) -> Option<Arc<DirtyFile>> {
         self.table().files.get(&number).map(Arc::clone)
     }
@@ -298,7 +298,7 @@ impl Delayed {
         }
     }
 
-    /// Whether a file seems to become longer than it is.
+    /// True if a file seems to go on growing.
     fn goes_on(&self, state: &State, reason: Reason) -> bool {
         let (growth, now, patience) = (&state.growth, self.written.load(Ordering::Relaxed), self.bound / 2);
         if self.closes {
@@ -308,7 +308,7 @@ impl Delayed {
         }
     }
 
-    /// Whether a file that is about to be written back may well grow; the write-back is noted.
+    /// Notes a write-back; true if the file seems to go on growing.
     pub(crate) fn may_grow(&self, state: &mut State, reason: Reason) -> bool {
         // What comes behind bytes that were not held back is not known.
         let goes_on = self.goes_on(state, reason) || !self.is_on();

@@ -77,7 +77,7 @@ impl Pages {
         (first + self.blocks_of(data) > block).then_some(*first)
     }
 
-    /// Whether a block is dirty.
+    /// True if a block is dirty.
     pub(crate) fn holds(&self, block: u64) -> bool {
         self.run_of(block).is_some()
     }
@@ -295,7 +295,7 @@ mod tests {
         Arc::new(Buffers::new(1 << 20))
     }
 
-    /// What the device holds (by write-back) beside what is dirty, against one plain buffer.
+    /// Device contents (by write-back) and dirty pages, against one plain buffer.
     struct Twin {
         pages: Pages,
         device: Vec<u8>,

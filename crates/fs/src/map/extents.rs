@@ -232,7 +232,7 @@ fn longest(extent: &Extent) -> u32 {
     if extent.unwritten { MAX_UNWRITTEN } else { MAX_WRITTEN }
 }
 
-/// Whether `right` continues `left` in the file and on disk, in one extent.
+/// True if `right` continues `left` in the file and on disk, in one extent.
 fn joins(left: &Extent, right: &Extent) -> bool {
     left.logical_end() == u64::from(right.logical.0)
         && left.end() == right.start.0

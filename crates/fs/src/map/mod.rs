@@ -29,7 +29,7 @@ pub(crate) use own_files::own_files;
 pub use replace::MapForm;
 pub(crate) use replace::{Placed, may_have};
 
-/// What a stretch of a file is made of.
+/// State of a range of file blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// Nothing: reads as zeros.
@@ -201,7 +201,7 @@ impl<'a> Map<'a> {
         blocks.div_ceil(half) + runs + 2 + u64::from(extents::depth(self.inode))
     }
 
-    /// Whether the blocks of the map lie among the data, each before the data that it leads to. That is the order in
+    /// True if the blocks of the map lie among the data, each before the data that it leads to. That is the order in
     /// which an indirect map is read and in which a check counts pieces; extent trees keep their nodes elsewhere, and
     /// with clusters a block of the map would take one of its own.
     fn lies_among_data(self) -> bool {
@@ -269,7 +269,7 @@ pub(crate) fn blocks_to_split_at_most(inode: &Inode) -> u64 {
     4 * (u64::from(extents::depth(inode)) + 2)
 }
 
-/// Whether a check would find the map of an inode worth looking at: an extent tree with nodes of its
+/// True if a check may complain of the map of an inode: an extent tree with nodes of its
 /// own, which random changes leave half full.
 pub(crate) fn may_be_untidy(inode: &Inode) -> bool {
     is_tree(inode) && inode.has_map() && extents::depth(inode) > 0
@@ -353,7 +353,7 @@ impl MapMut<'_, '_> {
         if is_tree(self.inode) { extents::states::set(self, ranges, false) } else { Ok(()) }
     }
 
-    /// What the journal has of the bytes of some file blocks does not count any more.
+    /// Forgets journaled bytes of some file blocks: they must not be written to their places any more.
     fn forget_data(&mut self, blocks: FileBlocks) -> Result<()> {
         let segments: Vec<Segment> = self.view().segments(blocks).collect::<Result<_>>()?;
         for segment in segments {

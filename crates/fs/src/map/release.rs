@@ -65,7 +65,7 @@ fn free_inner(map: &mut MapMut<'_, '_>, extent: &Extent, edges: &mut Edges) -> R
     free(map, ClusterRun { start: cluster_of(head), count: whole })
 }
 
-/// Whether a cluster still serves file blocks of its stretch.
+/// True if a cluster still serves file blocks of its stretch.
 fn is_served(map: Map<'_>, first: FileBlock, cluster: Cluster) -> Result<bool> {
     let geometry = &map.format.geometry;
     let stretch = FileBlocks::from_count(first, u64::from(geometry.blocks_per_cluster()));

@@ -9,7 +9,7 @@ use super::shape::invalid;
 use super::tables::{Layout, Pack};
 use crate::Result;
 
-/// What is used. Only packs that were looked at closely are kept; all others follow from the layout.
+/// Used blocks. Only packs that were looked at closely are stored; all others follow from the layout.
 #[derive(Clone, Debug)]
 pub(super) struct BlockUse {
     pub(super) layout: Layout,

@@ -380,7 +380,7 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    /// What root and lost+found use; files that only the file system sees are not counted.
+    /// Usage of root and lost+found; files that only the file system sees are not counted.
     fn usage(&self, kind: QuotaKind) -> BTreeMap<u32, Usage> {
         let mut usage: BTreeMap<u32, Usage> = BTreeMap::new();
         for inode in

@@ -24,7 +24,7 @@ pub struct JournalDevice {
 }
 
 impl JournalDevice {
-    /// Whether the options ask for a journal device instead of a volume.
+    /// True if the options ask for a journal device instead of a volume.
     ///
     /// # Errors
     /// Features that can't be given at all.

@@ -177,7 +177,7 @@ impl Plan {
         self.inodes.get(&number).map_or(0, |inode| inode.size() >> self.geometry.block_size.log2())
     }
 
-    /// Whether groups carry flags that say what is not initialised.
+    /// True if groups carry flags that say what is not initialised.
     fn has_group_flags(&self) -> bool {
         self.raw.features().ro_compat.intersects(RoCompat::GDT_CSUM | RoCompat::METADATA_CSUM)
     }

@@ -1,4 +1,4 @@
-//! What a new volume shall look like, as the caller says it. Nothing here is checked yet; every
+//! Options of a new volume, as the caller gives them. Nothing here is checked yet; every
 //! `None` is filled in from the type's profile and the size.
 
 use ondisk::features::{FeatureBit, feature_by_name};
@@ -71,7 +71,7 @@ pub fn parse_features(list: &str) -> Result<Vec<FeatureEdit>, String> {
     names.map(edit).collect()
 }
 
-/// What the kernel shall do when it finds an error in the volume.
+/// Behaviour of the kernel when it finds an error in the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum OnError {
     /// Note it and go on.
@@ -92,7 +92,7 @@ pub enum Amount {
 }
 
 impl Amount {
-    /// The same in blocks.
+    /// Converts the amount to blocks.
     #[must_use]
     pub fn in_blocks(self, size: BlockSize) -> u64 {
         match self {
@@ -125,7 +125,7 @@ pub struct Encoding {
     pub flags: u16,
 }
 
-/// What is known of the storage's contents.
+/// State of the storage's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Storage {
     /// Everything reads as zeros: nothing has to be cleared, and unused parts stay sparse.
@@ -217,7 +217,7 @@ pub struct Options {
     pub mmp_names: (Vec<u8>, Vec<u8>),
     /// Length of the orphan file.
     pub orphan_file_size: Option<Amount>,
-    /// What the storage contains.
+    /// State of the storage's contents.
     pub storage: Storage,
     /// Mark the volume as a playground for experimental code.
     pub test_volume: bool,

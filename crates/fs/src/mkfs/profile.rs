@@ -53,7 +53,7 @@ const POSSIBLE: Features = Features {
         .union(RoCompat::VERITY),
 };
 
-/// What a usage type says; `None` leaves it to the types before.
+/// Values of a usage type; `None` leaves one to the types before.
 struct Row {
     usage: Usage,
     block_size: Option<u32>,

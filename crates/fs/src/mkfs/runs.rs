@@ -73,7 +73,7 @@ impl Runs {
         self.within(from, limit).map(|(start, end)| end - start).sum()
     }
 
-    /// The same runs, rounded out to whole units of 2^`log2` blocks.
+    /// Rounds the runs out to whole units of 2^`log2` blocks.
     #[must_use]
     pub fn rounded_out(&self, log2: u32) -> Runs {
         let mut rounded = Runs::default();

@@ -35,7 +35,7 @@ fn set_text(field: &mut [u8], text: &[u8]) {
     }
 }
 
-/// What every kind of volume has, the journal device included.
+/// Superblock fields of every kind of volume, the journal device included.
 pub(super) fn identity(options: &Options) -> RawSuperblock {
     let mut raw = RawSuperblock::zeroed();
     raw.s_magic.set(MAGIC);

@@ -132,12 +132,12 @@ impl<'a> Writer<'a> {
         if whole && enough { self.flush_descriptors() } else { Ok(()) }
     }
 
-    /// Whether every inode table reads as zeros when this is done.
+    /// True if every inode table reads as zeros when this is done.
     fn is_table_cleared(&self) -> bool {
         self.plan.storage == Storage::Zeroed || !self.leaves_tables()
     }
 
-    /// Whether clearing unused tables is left to the kernel.
+    /// True if clearing unused tables is left to the kernel.
     fn leaves_tables(&self) -> bool {
         self.plan.lazy_inode_tables && self.plan.has_group_flags()
     }

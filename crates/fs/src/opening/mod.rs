@@ -56,7 +56,7 @@ fn readable(device: &dyn Device, lenient: bool) -> Result<(RawSuperblock, Format
 struct Recovered {
     device: Arc<dyn Device>,
     recovery: Option<Recovery>,
-    /// What is to be reclaimed, where changes are kept in order without a journal.
+    /// Leftovers to reclaim, where changes are kept in order without a journal.
     unclean: Option<Marked>,
 }
 
@@ -70,7 +70,7 @@ fn recovered(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Recovered
     Ok(Recovered { device, recovery, unclean })
 }
 
-/// What a crash left, if the volume was not closed cleanly. Lists of orphans are not kept in order
+/// Finds the leftovers of a crash, if the volume was not closed cleanly. Lists of orphans are not kept in order
 /// either: those of other ways of writing go first.
 fn unclean(device: &Arc<dyn Device>, options: &OpenOptions) -> Result<Option<Marked>> {
     let (raw, format) = readable(&**device, false)?;

@@ -1,4 +1,4 @@
-//! What precedes the use of a volume that was not closed cleanly (I30, I32).
+//! Recovery before the use of a volume that was not closed cleanly (I30, I32).
 //!
 //! A crash in an epoch leaves space and inodes in use that have no owner, inodes without a name, counts that are
 //! too high, directories with two names, and checksums of bitmaps that fit those of another moment. Only the last has

@@ -1,4 +1,4 @@
-//! What an inode says of itself: reading it, and setting times and sizes.
+//! Attributes of inodes: reading them, and setting times and sizes.
 
 use ondisk::features::RoCompat;
 use ondisk::inode::{FileType, Inode, InodeFlags, TimeField, Timestamp};
@@ -64,12 +64,12 @@ impl Attributes {
     }
 }
 
-/// What `stat` shows of an inode.
+/// Metadata of an inode, as `stat` shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metadata {
     /// The inode's number.
     pub inode: InodeNumber,
-    /// What it is.
+    /// File type.
     pub file_type: FileType,
     /// Permission bits with set-user-id, set-group-id and sticky bits (the lower twelve).
     pub permissions: u16,
@@ -98,7 +98,7 @@ pub struct Metadata {
 }
 
 impl Volume {
-    /// What an inode says of itself.
+    /// Metadata of an inode.
     ///
     /// # Errors
     /// A number behind the last inode, a broken record, a type without a meaning; the device's
@@ -110,14 +110,14 @@ impl Volume {
     }
 }
 
-/// What of a file waits to be written back.
+/// Returns the dirty part of a file.
 pub(super) fn waits(volume: &Volume, number: InodeNumber) -> Waits {
     let Some(file) = volume.session.delayed.find(number) else { return Waits::default() };
     let state = file.state();
     Waits { end: state.pages.end(), blocks: state.clusters << volume.format.geometry.cluster_log2 }
 }
 
-/// What of a file waits to be written back: one past its last byte, and blocks.
+/// Dirty part of a file: one past its last byte, and blocks.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Waits {
     end: u64,
@@ -125,7 +125,7 @@ pub(super) struct Waits {
 }
 
 impl Metadata {
-    /// What an inode says, with what was known to wait before it was looked at.
+    /// Metadata of an inode, with the dirty part that was noted before the inode was read.
     pub(super) fn from_inode(format: &Format, inode: &Inode, waits: Waits) -> Result<Self> {
         let block_size = format.geometry.block_size;
         let file_type = file_type(inode)?;

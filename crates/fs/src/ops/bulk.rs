@@ -35,7 +35,7 @@ pub struct Bulk<'v> {
 pub struct Whole<'a> {
     /// The name.
     pub name: &'a [u8],
-    /// What it is.
+    /// Inode to make.
     pub new: NewInode<'a>,
     /// The contents of a regular file; else nothing.
     pub data: &'a [u8],
@@ -46,7 +46,7 @@ pub struct Whole<'a> {
 pub struct Removed {
     /// The name.
     pub name: Vec<u8>,
-    /// What it led to.
+    /// Inode that it led to.
     pub inode: InodeNumber,
     /// Names that are left.
     pub links: u16,

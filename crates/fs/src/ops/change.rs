@@ -1,4 +1,4 @@
-//! What a mount asks of a volume beside the verbs of programs: several attributes of an inode changed
+//! Calls of a mount beside those of programs: several attributes of an inode changed
 //! at once, and a note of damage.
 
 use ondisk::features::RoCompat;
@@ -41,7 +41,7 @@ pub struct AttributeChange {
 const LATE: i64 = 60;
 
 impl AttributeChange {
-    /// Whether it is no more than the times of bytes that were written before: these may be stored even
+    /// True if only the times of earlier writes change: these may be stored even
     /// of a file that by now can't be changed.
     fn is_news_of_writes(&self) -> bool {
         let rest = AttributeChange { modify: None, change: None, late: false, ..*self };

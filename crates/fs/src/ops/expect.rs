@@ -20,7 +20,7 @@ const SOME: u64 = 64;
 
 impl Volume {
     /// Promises space for bytes of a regular file that will be written later, and keeps the limits of their owner.
-    /// What lies in blocks that the file has needs none. Only a [`Volume::write_at`] of those bytes uses what is promised,
+    /// Bytes in blocks that the file has need none. Only a [`Volume::write_at`] of those bytes uses what is promised,
     /// or [`Volume::expect_no_more`] ends it.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ impl<'v> FileMap<'v> {
         }
     }
 
-    /// The same from a file block on.
+    /// Starts the iteration at a file block.
     #[must_use]
     pub fn starting_at(mut self, block: u64) -> Self {
         self.at = self.at.max(block).min(self.end);

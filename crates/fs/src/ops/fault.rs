@@ -8,7 +8,7 @@ use super::sync::sync_metadata;
 use crate::error::{Error, Result};
 use crate::volume::Volume;
 
-/// What stands in the superblock for the place in the code: other systems name a function.
+/// Name in the superblock's error fields, where other systems put a function.
 const WHERE: &[u8] = b"platfs";
 /// The numbers that Linux gives kinds of errors.
 const ERROR_UNKNOWN: u8 = 1;

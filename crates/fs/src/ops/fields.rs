@@ -50,7 +50,7 @@ impl Volume {
     }
 }
 
-/// What the volume keeps up to date by itself.
+/// Copies fields that the volume keeps up to date by itself.
 fn keep_own(edited: &mut RawSuperblock, raw: &RawSuperblock) {
     edited.s_state = raw.s_state;
     edited.s_last_orphan = raw.s_last_orphan;

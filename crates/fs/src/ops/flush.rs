@@ -31,7 +31,7 @@ struct MappedRun {
     blocks: FileBlocks,
     /// The disk block of the first.
     start: Block,
-    /// What they were before.
+    /// State of these blocks before.
     was: PriorState,
 }
 
@@ -46,11 +46,11 @@ enum PriorState {
 /// of that folio alone (6.18, `mpage_process_folio`).
 const LONGEST: u64 = 2048;
 
-/// What a write-back takes along.
+/// Dirty runs and reservations that one write-back takes.
 struct WritebackBatch {
     runs: Vec<Run>,
     account: Option<Account>,
-    /// What is reserved of the owner's limits.
+    /// Reservation within the owner's limits.
     reserved: Option<Arc<Reserved>>,
     clusters: u64,
     /// One past the last byte.
@@ -239,7 +239,7 @@ impl<'v> WriteBack<'v> {
         self.volume.syncing().relieve()
     }
 
-    /// What of a batch belongs to a range of file blocks.
+    /// Writes the part of a batch in a range of file blocks.
     fn part(&self, file: &DirtyFile, batch: &WritebackBatch, blocks: FileBlocks) -> Result<()> {
         loop {
             match self.part_once(file, batch, blocks) {
@@ -344,7 +344,7 @@ impl<'v> WriteBack<'v> {
 }
 
 impl<'v> Tx<'v> {
-    /// What got blocks is charged with this update, and reserved no longer.
+    /// Turns the reservation of blocks that were mapped into a charge of this update.
     fn pay_reserved(&mut self, batch: &WritebackBatch, places: &[MappedRun]) {
         if let Some(reserved) = batch.reserved.clone() {
             let new = places.iter().filter(|place| place.was == PriorState::Hole);

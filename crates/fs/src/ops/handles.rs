@@ -293,7 +293,7 @@ impl<'v> Tx<'v> {
         Ok(())
     }
 
-    /// What becomes of an inode that has lost its last name: it goes at once, or it becomes an orphan.
+    /// Deletes an inode that has lost its last name, or makes it an orphan while it is in use.
     pub(super) fn orphan_or_delete(&mut self, mut node: Inode) -> Result<()> {
         if !self.postpones_removal() && self.session.handles.mark_deleting(node.number()) {
             let deleting = DeletingInode { handles: &self.session.handles, number: node.number() };

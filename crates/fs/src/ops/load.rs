@@ -1,4 +1,4 @@
-//! What a loader does instead of creating names one by one: it makes all inodes of a directory first, and then
+//! Loading: all inodes of a directory are made first, and then one call
 //! writes the directory whole. Also where the next data of a loader would come to lie, so that it can choose what
 //! fits there.
 //!

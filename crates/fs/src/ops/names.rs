@@ -23,7 +23,7 @@ pub(crate) const LINKS_FOLLOWED_MAX: u32 = 40;
 /// Names an inode may have on ext2 and ext3.
 const LINKS_MAX_OLD: u16 = 32_000;
 
-/// What a new inode is.
+/// Type of a new inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind<'a> {
     /// Regular file, empty.
@@ -68,7 +68,7 @@ impl Kind<'_> {
 /// A new inode, whole: written once instead of being created and changed.
 #[derive(Clone, Copy, Debug)]
 pub struct NewInode<'a> {
-    /// What it is.
+    /// Type of the inode.
     pub kind: Kind<'a>,
     /// Owner, permissions, times.
     pub attributes: Attributes,

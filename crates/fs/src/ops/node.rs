@@ -34,7 +34,7 @@ impl Volume {
 }
 
 impl Node<'_> {
-    /// Whether it is encrypted, and its key not known.
+    /// True if it is encrypted, and its key not known.
     ///
     /// # Errors
     /// Damage; the device's failure.

@@ -31,7 +31,7 @@ pub enum AccessTimes {
 }
 
 impl AccessTimes {
-    /// Whether a read at `now` is to be noted.
+    /// True if a read at `now` is to be noted.
     #[must_use]
     pub fn due(self, times: &Times, flags: InodeFlags, now: Timestamp) -> bool {
         const DAY: i64 = 24 * 60 * 60;
@@ -53,7 +53,7 @@ impl AccessTimes {
 /// A file about to be made, as the program says that asks for it.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateRequest {
-    /// What it is to be.
+    /// File type.
     pub file_type: FileType,
     /// Permissions asked for, the umask not yet applied.
     pub permissions: u16,
@@ -65,7 +65,7 @@ pub struct CreateRequest {
     pub gid: u32,
 }
 
-/// What a new file gets.
+/// Attributes that a new file inherits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Inherited {
     /// Owner, permissions, times.
@@ -136,7 +136,7 @@ impl Node<'_> {
             .seqlock_read(|view, node| list(view, node, ACCESS_LIST))
     }
 
-    /// Whether the flags of a file allow to open it for writing; with `append`, only behind its end.
+    /// Refuses to open a file for writing that its flags protect; with `append`, writing only behind its end.
     ///
     /// # Errors
     /// [`Error::NotPermitted`]; a broken record.

@@ -104,7 +104,7 @@ impl<'v> Tx<'v> {
         self.inode(number)
     }
 
-    /// Whether a name exists in a directory, to which it is to be added if not.
+    /// True if a name exists in a directory, to which it is to be added if not.
     pub(super) fn has_name(&self, directory: &Inode, name: &[u8]) -> Result<bool> {
         self.view().dir(directory).exists(&self.session.known_names, name)
     }

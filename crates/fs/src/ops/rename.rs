@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::tx::Tx;
 use crate::volume::Volume;
 
-/// What becomes of a file that has the new name already.
+/// Handling of a file that has the new name already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Replace {
     /// It loses the name.
@@ -250,7 +250,7 @@ impl<'v> Tx<'v> {
         self.dir(child).retarget(b"..", parent, FileType::Directory).map(|_| ())
     }
 
-    /// Whether a file may move from one directory to another: a directory not into itself, and nothing
+    /// Refuses a move from one directory to another that is not allowed: a directory into itself, and anything
     /// into a tree of another project.
     fn may_come_to(&self, target: &Inode, child: &Inode, from: Name<'_>, to: Name<'_>) -> Result<()> {
         if from.directory == to.directory {
@@ -275,7 +275,7 @@ impl<'v> Tx<'v> {
         }
     }
 
-    /// Whether a directory is another one or lies below it, by the `..` up to the root.
+    /// True if a directory is another one or lies below it, by the `..` up to the root.
     fn is_below(&self, directory: InodeNumber, top: InodeNumber) -> Result<bool> {
         let mut seen = HashSet::new();
         let mut here = directory;

@@ -23,7 +23,7 @@ use crate::volume::Volume;
 /// Where a name may stand: a directory, and the block of it if that is known.
 pub(crate) type NamePlace = (InodeNumber, Option<FileBlock>);
 
-/// What came of an inode.
+/// Outcome of renumbering an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Renumbered {
     /// It has another number.

@@ -5,7 +5,7 @@ use ondisk::superblock::RawSuperblock;
 use crate::context::Context;
 use crate::volume::Volume;
 
-/// Whether a user, or a member of a group, may use up the reserve.
+/// True if a user, or a member of a group, may use up the reserve.
 fn may_take_all(raw: &RawSuperblock, uid: u32, gid: u32) -> bool {
     let join = |low: u16, high: u16| u32::from(high) << 16 | u32::from(low);
     let user = join(raw.s_def_resuid.get(), raw.s_def_resuid_hi.get());
@@ -14,7 +14,7 @@ fn may_take_all(raw: &RawSuperblock, uid: u32, gid: u32) -> bool {
 }
 
 impl Volume {
-    /// The same volume, its verbs done on behalf of a user: one without a right to the blocks that the superblock
+    /// Returns a handle that acts for a user: one without a right to the blocks that the superblock
     /// reserves finds the volume full when no others are left, and limits of quota count for all but root.
     #[must_use]
     pub fn on_behalf_of(&self, uid: u32, gid: u32) -> Volume {

@@ -21,18 +21,18 @@ use crate::tx::{Tx, View};
 use crate::volume::{VersionedInode, Volume};
 use crate::{file, inline};
 
-/// What is done to a range of a file.
+/// Operation on a range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Allocate {
     /// Space is taken for holes, which go on reading as zeros; the file grows to hold the range.
     Extend,
-    /// The same, without growing.
+    /// As above, without growing.
     KeepSize,
     /// The range becomes a hole.
     PunchHole,
     /// The range reads as zeros and has space; the file grows to hold it.
     ZeroRange,
-    /// The same, without growing.
+    /// As above, without growing.
     ZeroRangeKeepSize,
     /// The range vanishes: what is behind it moves forward.
     CollapseRange,
@@ -40,7 +40,7 @@ pub enum Allocate {
     InsertRange,
 }
 
-/// What to look for in a file.
+/// Kind of range to look for in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seek {
     /// Bytes that were written.

@@ -1,4 +1,4 @@
-//! Whether somebody may do something with a file: owner, mode, access control list, capabilities, as Linux
+//! Access decisions on files: owner, mode, access control list, capabilities, as Linux
 //! decides it.
 //!
 //! Owns: the decision, as functions of values. Excludes what holds for everybody (flags: [`rules`](super::rules)),
@@ -47,7 +47,7 @@ impl Powers {
         Powers(bits)
     }
 
-    /// Whether all of these are among them.
+    /// True if all of these are among them.
     #[must_use]
     pub fn contains(self, others: Powers) -> bool {
         self.0 & others.0 == others.0
@@ -74,7 +74,7 @@ impl Credentials {
         Credentials { uid, gid, groups: None, powers: Powers::default() }
     }
 
-    /// Whether the user is in a group; `None`: not known.
+    /// Returns if the user is in a group; `None` where that is not known.
     fn is_in(&self, group: u32) -> Option<bool> {
         if group == self.gid {
             return Some(true);
@@ -82,13 +82,13 @@ impl Credentials {
         self.groups.as_ref().map(|groups| groups.contains(&group))
     }
 
-    /// Whether this user may do what owners of a file may.
+    /// True if this user may do what owners of a file may.
     #[must_use]
     pub fn owns(&self, file: &Metadata) -> bool {
         self.uid == file.uid || self.powers.contains(Powers::FOWNER)
     }
 
-    /// Whether all of `want` is granted on a file with this access control list.
+    /// True if all of `want` is granted on a file with this access control list.
     #[must_use]
     pub fn may(&self, file: &Metadata, list: Option<&Acl>, want: u16) -> bool {
         self.is_granted(file, list, want) || self.overrides(file, want)
@@ -135,7 +135,7 @@ impl Credentials {
         !runs && self.powers.contains(Powers::DAC_OVERRIDE)
     }
 
-    /// Whether a file may be given to an owner and a group; `None` leaves one as it is.
+    /// True if a file may be given to an owner and a group; `None` leaves one as it is.
     #[must_use]
     pub fn may_give(&self, file: &Metadata, uid: Option<u32>, gid: Option<u32>) -> bool {
         if self.powers.contains(Powers::CHOWN) {
@@ -155,7 +155,7 @@ impl Credentials {
         if keeps { permissions } else { permissions & !SET_GID }
     }
 
-    /// Whether the sticky bit of a directory keeps this user from removing or moving a file in it.
+    /// True if the sticky bit of a directory keeps this user from removing or moving a file in it.
     #[must_use]
     pub fn is_kept_off(&self, directory: &Metadata, file: &Metadata) -> bool {
         sticky_forbids(directory.permissions, directory.uid, file.uid, self.uid)
@@ -163,7 +163,7 @@ impl Credentials {
     }
 }
 
-/// Whether the access control list of a file is asked, if it has one: the mask of a list stands in the mode.
+/// True if the access control list of a file is asked, if it has one: the mask of a list stands in the mode.
 #[must_use]
 pub fn asks_list(file: &Metadata) -> bool {
     file.permissions & 0o070 != 0 && file.file_type != FileType::Symlink

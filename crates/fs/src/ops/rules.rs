@@ -36,7 +36,7 @@ pub const SETTABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::TOPDIR)
     .union(InodeFlags::PROJINHERIT);
 
-/// What is about to be done to an inode.
+/// Operation that is about to be done to an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// It is opened for writing; with `append`, only behind its end.
@@ -72,7 +72,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Whether it is for changing bytes of the file or its size.
+    /// True if it is for changing bytes of the file or its size.
     fn is_of_contents(self) -> bool {
         matches!(
             self,
@@ -135,7 +135,7 @@ pub(super) fn may_set_flags(inode: &Inode, flags: InodeFlags) -> Result<()> {
     if stays && flags != inode.flags() { may(inode, Operation::Attributes) } else { Ok(()) }
 }
 
-/// Whether an extended attribute makes sense on a file. Those of users are for regular files and
+/// Refuses extended attributes that a file can't have. Those of users are for regular files and
 /// directories only: on other files the right to write does not go with the right to use them.
 pub(super) fn may_have_attribute(file_type: FileType, name: &[u8], value: Option<&[u8]>) -> Result<()> {
     if name.starts_with(b"user.") && !matches!(file_type, FileType::Regular | FileType::Directory) {
@@ -150,7 +150,7 @@ pub(super) fn may_have_attribute(file_type: FileType, name: &[u8], value: Option
     }
 }
 
-/// Whether Linux takes this for capabilities of a file.
+/// True if Linux takes this for capabilities of a file.
 fn is_capability(value: &[u8]) -> bool {
     // The version is in the last byte of the first word; the lowest bit of that word may be set.
     match value {
@@ -162,7 +162,7 @@ fn is_capability(value: &[u8]) -> bool {
 /// The number that stands for no user and no group.
 pub const NOBODY: u32 = u32::MAX;
 
-/// Whether these can own a file.
+/// Refuses ids that can't own a file.
 pub(super) fn may_own(uid: Option<u32>, gid: Option<u32>) -> Result<()> {
     match [uid, gid].contains(&Some(NOBODY)) {
         true => Err(Error::Invalid(format!("{NOBODY} stands for no user and no group"))),
@@ -170,7 +170,7 @@ pub(super) fn may_own(uid: Option<u32>, gid: Option<u32>) -> Result<()> {
     }
 }
 
-/// Whether the sticky bit of a directory keeps a user from removing or renaming a file in it: unless
+/// True if the sticky bit of a directory keeps a user from removing or renaming a file in it: unless
 /// they own the file or the directory. The super-user may always.
 #[must_use]
 pub fn sticky_forbids(directory_mode: u16, directory_owner: u32, file_owner: u32, user: u32) -> bool {
@@ -202,7 +202,7 @@ pub fn without_special_bits(permissions: u16) -> u16 {
     permissions & !(SET_UID | group)
 }
 
-/// What a new file takes over of its directory's flags: what is set on trees as a whole. Regular files
+/// Flags that a new file inherits from its directory: those set on trees as a whole. Regular files
 /// take what makes sense for them, others hardly anything.
 #[must_use]
 pub fn inherited_flags(directory: InodeFlags, file_type: FileType) -> InodeFlags {

@@ -76,7 +76,7 @@ impl Volume {
     }
 }
 
-/// What of a file is to be stable.
+/// Part of a file that is to be stable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stable {
     /// All of it.

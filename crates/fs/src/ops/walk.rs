@@ -190,7 +190,7 @@ impl<'v> Walk<'v> {
         }
     }
 
-    /// Whether an entry names a directory, by the entry's own word where volumes store types.
+    /// True if an entry names a directory, by the entry's own word where volumes store types.
     ///
     /// # Errors
     /// An inode that can't be read.
@@ -200,7 +200,7 @@ impl<'v> Walk<'v> {
 }
 
 impl Volume {
-    /// What an entry names: by its own word, or by the inode's where volumes do not store types in
+    /// Type of an entry's inode: from the entry, or from the inode where volumes do not store types in
     /// entries.
     ///
     /// # Errors

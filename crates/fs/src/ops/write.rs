@@ -208,7 +208,7 @@ impl Deref for Bytes<'_> {
     }
 }
 
-/// What is known of a range before bytes go into it.
+/// State of a range before bytes go into it.
 struct Before {
     /// Blocks that the bytes cover only in part, with what they hold.
     edges: Vec<(u64, Vec<u8>)>,
@@ -401,7 +401,7 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// What has to stay promised to bytes that are on their way, once those of this write are here.
+    /// Clusters that stay promised to bytes still to come, once those of this write are here.
     fn kept_ahead(&self, ahead: &AwaitedWrites) -> u64 {
         let geometry = &self.volume.format.geometry;
         let own = self.range().outer(geometry.block_size);
@@ -466,7 +466,7 @@ pub(super) fn bytes_of(volume: &Volume, clusters: u64) -> u64 {
     clusters << (geometry.cluster_log2 + geometry.block_size.log2())
 }
 
-/// What the quota files say of the owner of a file, where limits count.
+/// Quota records of the owner of a file, where limits count.
 pub(super) fn limits_of(volume: &Volume, owner: Ids) -> Result<Vec<(Whose, Record)>> {
     let (mut limits, quota_files) = (Vec::new(), &volume.session.quota_files);
     if volume.context().limited && quota_files.is_enforced() {
@@ -488,7 +488,7 @@ pub(super) fn keep_limits(volume: &Volume, limits: &[(Whose, Record)], bytes: u6
     })
 }
 
-/// Whether contents are, or may come to stand, in the inode itself.
+/// True if contents are, or may come to stand, in the inode itself.
 fn may_stay_inside(format: &Format, node: &Inode, end: u64) -> bool {
     use ondisk::features::Incompat;
     let is_inside = node.flags().contains(InodeFlags::INLINE_DATA);
@@ -496,7 +496,7 @@ fn may_stay_inside(format: &Format, node: &Inode, end: u64) -> bool {
     is_inside || small && end <= inline::capacity_max(node) as u64
 }
 
-/// What a block of a file holds on the device, up to the file's end.
+/// Reads a block of a file from the device, up to the file's end.
 fn old_contents(view: View<'_>, node: &Inode, block: u64) -> Result<Vec<u8>> {
     let size = view.format.geometry.block_size;
     let start = block << size.log2();

@@ -42,7 +42,7 @@ impl Awaited {
         lock(&self.0).written.clear();
     }
 
-    /// Whether a commit has to come, or to end, before an inode's bytes can be read again after a crash.
+    /// True if a commit has to come, or to end, before an inode's bytes can be read again after a crash.
     pub(super) fn has(&self, inode: InodeNumber) -> bool {
         let inodes = lock(&self.0);
         inodes.running.contains(&inode) || inodes.written.contains(&inode)

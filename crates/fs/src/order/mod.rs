@@ -59,7 +59,7 @@ impl Choice {
         }
     }
 
-    /// What the cache must keep for it.
+    /// Contents that the cache must keep for it.
     pub(crate) fn cache_policy(self) -> CachePolicy {
         CachePolicy { before: self == Choice::Phased, data: self == Choice::Journal(DataMode::Journal) }
     }
@@ -104,7 +104,7 @@ enum OrderState {
     Journal(Box<Journal>),
 }
 
-/// What is known for soft updates.
+/// State of soft updates.
 #[derive(Default)]
 struct Phased {
     epoch: Epoch,
@@ -130,7 +130,7 @@ pub(crate) struct Batch {
     forgotten: Vec<BlockRun>,
 }
 
-/// What has to be done before many more changes are made.
+/// Writeback that is due before many more changes are made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WritebackUrgency {
     /// Nothing.
@@ -166,70 +166,70 @@ impl Order {
         }
     }
 
-    /// Whether changes go through a journal, which then has the superblock too: in its place that one is written by
+    /// True if changes go through a journal. Its log has the superblock too: in its place that one is written by
     /// the log alone.
     pub(crate) fn has_journal(&self) -> bool {
         self.journal().is_some()
     }
 
-    /// Whether a crash at any time leaves a volume that needs no person to repair it. What is committed then comes to
+    /// True if a crash at any time leaves a volume that needs no person to repair it. Committed changes then come to
     /// the device together.
     pub(crate) fn survives_crashes(&self) -> bool {
         !matches!(self.how, OrderState::Any)
     }
 
-    /// Whether updates must note what order their changes need.
+    /// True if updates must note what order their changes need.
     pub(crate) fn takes_notes(&self) -> bool {
         self.epoch().is_some()
     }
 
-    /// Whether a block that the device leads to may be changed where it is. Soft updates move maps and indexes
+    /// True if a block that the device leads to may be changed where it is. Soft updates move maps and indexes
     /// instead, so that all of one switches with its inode's record (I28).
     pub(crate) fn changes_in_place(&self) -> bool {
         self.epoch().is_none()
     }
 
-    /// Whether inodes without a name stand on the list in the superblock. Soft updates could keep no list in order:
+    /// True if inodes without a name stand on the list in the superblock. Soft updates could keep no list in order:
     /// after a crash such inodes are found by having no name.
     pub(crate) fn lists_orphans(&self) -> bool {
         self.epoch().is_none()
     }
 
-    /// Whether inodes may come to share a block of attributes. With soft updates the count in a block that another
+    /// True if inodes may come to share a block of attributes. With soft updates the count in a block that another
     /// inode uses can't change together with an inode's record.
     pub(crate) fn shares_attribute_blocks(&self) -> bool {
         self.epoch().is_none()
     }
 
-    /// Whether two names may switch in two blocks. With soft updates a crash between the writes would leave a file
+    /// True if two names may switch in two blocks. With soft updates a crash between the writes would leave a file
     /// without a name.
     pub(crate) fn switches_names_across_blocks(&self) -> bool {
         self.epoch().is_none()
     }
 
-    /// Whether what the superblock says of a file must come to the device by itself, behind the file's record: with soft
+    /// True if a superblock field that names a file must be written apart, after the file's record: with soft
     /// updates a crash may bring one without the other.
     pub(crate) fn names_files_apart(&self) -> bool {
         self.epoch().is_some()
     }
 
-    /// Whether the bytes of files are part of updates.
+    /// True if the bytes of files are part of updates.
     pub(crate) fn journals_data(&self) -> bool {
         self.journal().is_some_and(|journal| journal.data() == DataMode::Journal)
     }
 
-    /// Whether a sync of an inode's bytes alone has to be a commit: what is needed to read them changed since the last
+    /// True if a sync of an inode's bytes alone has to be a commit: metadata needed to read them changed since the last
     /// one, the bytes are in the journal, or it is not known.
     pub(crate) fn awaits(&self, inode: InodeNumber) -> bool {
         !self.survives_crashes() || self.journals_data() || self.awaited.has(inode)
     }
 
-    /// Whether each change must be stable when its verb returns.
+    /// True if each change must be stable when its verb returns.
     pub(crate) fn syncs_changes(&self) -> bool {
         self.sync_policy != SyncPolicy::AtSync
     }
 
-    /// Whether bytes that are written must be stable when the verb returns.
+    /// True if bytes that are written must be stable when the verb returns.
     pub(crate) fn syncs_data(&self) -> bool {
         self.sync_policy == SyncPolicy::ChangesAndData
     }
@@ -239,7 +239,7 @@ impl Order {
         self.journal().map_or(u64::MAX, Journal::blocks_at_once)
     }
 
-    /// Whether what is changed in memory has to go before more is changed.
+    /// Returns the writeback that is due before more is changed.
     pub(crate) fn relief(&self, cache: &Cache) -> WritebackUrgency {
         match &self.how {
             OrderState::Journal(journal) if journal.is_filling() => WritebackUrgency::Commit,
@@ -281,18 +281,18 @@ impl Order {
         }
     }
 
-    /// Whether names that left a block of a directory have to stay on the device for a while.
+    /// True if names that left a block of a directory have to stay on the device for a while.
     pub(crate) fn has_kept(&self, block: u64) -> bool {
         self.epoch().is_some_and(|epoch| epoch.has_kept(block))
     }
 
-    /// Whether an inode got names since the last commit, or is a directory out of which such an inode was moved: the
+    /// True if an inode got names since the last commit, or is a directory out of which such an inode was moved: the
     /// names that the device has of it may be its only ones there.
     pub(crate) fn awaits_names(&self, number: InodeNumber) -> bool {
         self.epoch().is_some_and(|epoch| epoch.names_of(number) > 0 || epoch.is_left(number))
     }
 
-    /// What was found so far of a volume that is being reclaimed; none where nothing is ever reclaimed.
+    /// Survey of a volume that is being reclaimed; `None` where nothing is ever reclaimed.
     pub(crate) fn survey(&self) -> Option<MutexGuard<'_, Option<Survey>>> {
         self.epoch().map(Epoch::survey)
     }

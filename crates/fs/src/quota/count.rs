@@ -98,7 +98,7 @@ pub(super) struct Count<'v> {
 }
 
 impl<'v> Count<'v> {
-    /// What the ids of one kind use, as [`Count::of_all`] counts it.
+    /// Counts the usage of the ids of one kind, as [`Count::of_all`].
     pub(super) fn of_kind(volume: &Volume, view: View<'v>, kind: QuotaKind) -> Result<UsageTable> {
         let [user, group, project] = Self::of_all(volume, view)?;
         Ok(match kind {

@@ -1,6 +1,6 @@
 //! Quota files after a crash without a journal (I39).
 //!
-//! What was counted may be of another moment than what is in use, and blocks of a quota file of several moments. So a file
+//! Stored counts may be of another moment than what is in use, and blocks of a quota file of several moments. So a file
 //! that is not sound is made again, with the limits that it still has, and all is counted: before the volume is used, since
 //! each update charges what it changes.
 
@@ -19,7 +19,7 @@ use crate::usage::QuotaFile;
 const USUAL: [(QuotaKind, InodeNumber); 2] =
     [(QuotaKind::User, InodeNumber::constant(3)), (QuotaKind::Group, InodeNumber::constant(4))];
 
-/// What became of a quota file.
+/// Outcome of renewing a quota file.
 enum Renewed {
     Done,
     NoRoom,

@@ -1,4 +1,4 @@
-//! What is known of a volume between opening and closing, beside its blocks.
+//! In-memory state of an open volume, beside its blocks.
 //!
 //! Owns: how it was opened, the superblock in memory, the users of inodes, bytes that wait for their blocks, and
 //! hints that save searching. Leaves to others: the blocks (`cache`), free space (`space`), and what is done with
@@ -23,13 +23,13 @@ pub(crate) use attributes::{AttributeBlocks, Filled};
 pub(crate) use followed::Followed;
 pub(crate) use names::{KnownNames, Names, WORTH};
 
-/// What one opening of a volume knows in memory only.
+/// In-memory state of one opening of a volume.
 pub(crate) struct Session {
     /// How the volume was opened.
     pub(crate) options: OpenOptions,
     /// The users of inodes.
     pub(crate) handles: Handles,
-    /// What was written and has no blocks yet.
+    /// Delayed writes, which have no blocks yet.
     pub(crate) delayed: Delayed,
     /// Names of the directory that was last added to.
     pub(crate) known_names: KnownNames,
@@ -79,7 +79,7 @@ impl Session {
         self.edit_superblock(|raw| raw.s_state.set(raw.s_state.get() | STATE_ERROR));
     }
 
-    /// Whether a whole tree is being loaded: layout and times are as the loader says.
+    /// True if a whole tree is being loaded: layout and times are as the loader says.
     pub(crate) fn is_loading(&self) -> bool {
         self.options.loading
     }

@@ -1,4 +1,4 @@
-//! What a long directory without an index surely does not hold.
+//! Filter for names that a long directory without an index surely does not hold.
 //!
 //! Before a name is added, every block of such a directory must be searched: for many names that
 //! grows with their square. So the hashes of all names of the one directory that was last added to
@@ -52,7 +52,7 @@ impl KnownNames {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the directory may hold the name; `None` if its names are not known.
+    /// Returns false if the directory surely lacks the name; `None` if its names are not known.
     pub(crate) fn may_hold(&self, dir: InodeNumber, name: &[u8]) -> Option<bool> {
         let names = self.lock();
         names.as_ref().filter(|names| names.dir == dir).map(|names| names.may_hold(name))

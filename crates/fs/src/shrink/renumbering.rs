@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::ops::{NamePlace, Renumbered, renew_values, renumber};
 use crate::volume::VersionedInode;
 
-/// What a pass over the inodes behind the end came to.
+/// Outcome of a pass over the inodes behind the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pass {
     /// Inodes that have other numbers now, and those whose values went to other inodes.

@@ -43,7 +43,7 @@ impl Structures {
         self.all.iter().map(|run| run.end().saturating_sub(run.start.0.max(end))).sum()
     }
 
-    /// Whether a group that stays has a part of its structures from a place on.
+    /// True if a group that stays has a part of its structures from a place on.
     pub(crate) fn stay_behind(&self, end: u64) -> bool {
         self.staying.iter().any(|run| run.end() > end)
     }
@@ -65,7 +65,7 @@ impl Structures {
     }
 }
 
-/// What of a volume is changed when it becomes smaller.
+/// Changes to a volume that becomes smaller.
 pub(crate) struct Shortened {
     /// Descriptors of groups that stay.
     pub(crate) changed: Vec<(Group, RawGroupDescriptor)>,
@@ -84,7 +84,7 @@ fn push(runs: &mut Vec<ClusterRun>, from: u64, to: u64) {
 }
 
 impl Space {
-    /// Whether the end is closed.
+    /// True if the end is closed.
     pub(crate) fn is_end_closed(&self) -> bool {
         self.writing.as_ref().is_some_and(|writing| writing.blocks.kept_behind_end().is_some())
     }

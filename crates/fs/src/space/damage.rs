@@ -60,7 +60,7 @@ fn first_clear(bitmap: &[u8], bits: Range<u64>) -> Option<u64> {
 }
 
 impl Writing {
-    /// What is wrong with a block bitmap beside its sums: it calls free what the volume's own structures take.
+    /// Finds blocks of the volume's own structures that a block bitmap calls free; its counts are judged elsewhere.
     fn blocks_wrong(&self, group: Group, bitmap: &[u8]) -> Option<String> {
         let geometry = &self.format.geometry;
         let (start, _) = groups::group_span(geometry, group);
@@ -71,8 +71,8 @@ impl Writing {
         })
     }
 
-    /// The same of an inode bitmap: it calls free an inode that the volume keeps for itself, or in use one of a part of
-    /// the table that was never used.
+    /// Finds wrong bits of an inode bitmap: it calls free an inode that the volume keeps for itself, or in use one of
+    /// a part of the table that was never used.
     fn inodes_wrong(&self, group: Group, bitmap: &[u8], used: u32) -> Option<String> {
         let geometry = &self.format.geometry;
         let reserved = (1..geometry.first_inode).filter_map(InodeNumber::new);
@@ -94,7 +94,7 @@ impl Writing {
 }
 
 impl Space {
-    /// What keeps groups out of service.
+    /// Damage that keeps groups out of service.
     #[must_use]
     pub fn damage(&self) -> Vec<Corrupt> {
         let is_any = |writing: &&Writing| writing.damage.is_any.load(Ordering::Acquire);
@@ -103,7 +103,7 @@ impl Space {
         [of(&writing.damage.blocks), of(&writing.damage.inodes)].concat()
     }
 
-    /// Whether any was met since the last time.
+    /// True if damage was met since the last call.
     pub(crate) fn has_news_of_damage(&self) -> bool {
         let is_news = |writing: &Writing| {
             let news = &writing.damage.is_news;

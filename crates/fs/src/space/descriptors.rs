@@ -27,13 +27,13 @@ pub struct Descriptors {
     format: Format,
     size: usize,
     table: Vec<u8>,
-    /// Whether those are believed whose checksum is wrong, and those that can't be read are none.
+    /// Trusts descriptors with a wrong checksum, and treats those that can't be read as absent.
     lenient: bool,
     /// Where the structures of all groups lie; they never move while the volume is open.
     structures: OnceLock<Vec<ClusterRun>>,
 }
 
-/// What is free of a volume, as its superblock counts it.
+/// Free blocks and inodes of a volume, as its superblock counts them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sums {
     pub(crate) blocks: u64,
@@ -83,7 +83,7 @@ impl Descriptors {
         Ok(Descriptors { format, size, table, lenient, structures: OnceLock::new() })
     }
 
-    /// What is free of the whole volume by what its groups say: the truth of which the superblock has a copy.
+    /// Sums of the free counts of all groups: the truth of which the superblock has a copy.
     ///
     /// # Errors
     /// A broken descriptor.

@@ -1,4 +1,4 @@
-//! What committed updates took and gave up since the last sync.
+//! Space and inodes that committed updates took and gave up since the last sync.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -23,7 +23,7 @@ pub(super) struct FreeAccounting {
     touched: Option<Bits>,
 }
 
-/// What a sync has to bring to disk.
+/// Changes that a sync has to bring to bitmaps and counts.
 #[derive(Default, Debug)]
 pub struct Work {
     /// Clusters allocated.
@@ -39,7 +39,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// What becomes free, in the longest runs.
+    /// Clusters that become free, in the longest runs.
     pub(crate) fn freed_runs(&self) -> Vec<ClusterRun> {
         let mut joined = Vec::new();
         self.freed.iter().for_each(|run| push(&mut joined, *run));
@@ -73,7 +73,7 @@ impl FreeAccounting {
         self.touched = clusters.map(Bits::new);
     }
 
-    /// Whether a cluster was taken or freed since that began.
+    /// True if a cluster was taken or freed since that began.
     pub(super) fn was_touched(&self, cluster: u64) -> bool {
         self.touched.as_ref().is_some_and(|touched| touched.has(cluster))
     }
@@ -121,7 +121,7 @@ impl FreeAccounting {
         push(&mut self.work.freed, run);
     }
 
-    /// Whether any clusters are on their way out.
+    /// True if any clusters are on their way out.
     pub(super) fn is_leaving(&self) -> bool {
         !self.leaving.is_empty()
     }
@@ -131,7 +131,7 @@ impl FreeAccounting {
         self.leaving_inodes.insert(index)
     }
 
-    /// Whether an inode is on its way out.
+    /// True if an inode is on its way out.
     pub(super) fn is_leaving_inode(&self, index: u32) -> bool {
         self.leaving_inodes.contains(&index)
     }
@@ -170,14 +170,14 @@ impl FreeAccounting {
         work
     }
 
-    /// Whether there is anything for the next sync.
+    /// True if there is anything for the next sync.
     pub(super) fn has_work(&self) -> bool {
         let Work { taken, freed, taken_inodes, freed_inodes, corrections } = &self.work;
         let has_inodes = !taken_inodes.is_empty() || !freed_inodes.is_empty() || !corrections.is_empty();
         has_inodes || !taken.is_empty() || !freed.is_empty()
     }
 
-    /// What the next sync will bring to disk, as it is now.
+    /// Work of the next sync, as it is now.
     pub(super) fn work(&self) -> &Work {
         &self.work
     }

@@ -184,14 +184,14 @@ impl Space {
         Ok(())
     }
 
-    /// Whether a sync, maybe one under way, makes space or inodes free that are wanted now.
+    /// True if a sync, maybe one under way, makes space or inodes free that are wanted now.
     #[must_use]
     pub fn holds_freed(&self) -> bool {
         self.writing.as_ref().is_some_and(|writing| lock(&writing.accounting).unsettled() != (0, 0))
     }
 
-    /// Whether files would be torn for want of space that only waits for a sync: more waits than is free, and it is
-    /// no small part of the volume.
+    /// True if files would be fragmented for want of space that only waits for a sync: more waits than is free, and
+    /// it is no small part of the volume.
     #[must_use]
     pub fn holds_most(&self) -> bool {
         self.writing.as_ref().is_some_and(|writing| {

@@ -17,12 +17,12 @@ use crate::format::Format;
 use crate::txn::Update;
 
 impl Descriptors {
-    /// Whether a group's block bitmap stands for an initial state that is nowhere stored.
+    /// True if the block bitmap of a group was never written: its initial state is computed.
     pub(super) fn blocks_uninitialised(&self, raw: &RawGroupDescriptor) -> bool {
         self.format().features.descriptor_csum() && raw.flags().contains(GroupFlags::BLOCK_UNINIT)
     }
 
-    /// Whether no inode of a group was ever used.
+    /// True if no inode of a group was ever used.
     pub(super) fn inodes_uninitialised(&self, raw: &RawGroupDescriptor) -> bool {
         self.format().features.descriptor_csum() && raw.flags().contains(GroupFlags::INODE_UNINIT)
     }
@@ -101,7 +101,7 @@ pub(super) fn structures(descriptors: &Descriptors) -> Result<Vec<ClusterRun>> {
     structures_of(descriptors, &descriptors.format().geometry)
 }
 
-/// The same of a volume with these sizes, and no more groups than there are.
+/// Clusters of the structures of a volume with these sizes, and no more groups than there are.
 pub(super) fn structures_of(descriptors: &Descriptors, geometry: &Geometry) -> Result<Vec<ClusterRun>> {
     let table = geometry.inode_table_blocks();
     let mut runs = Vec::with_capacity(geometry.groups as usize * 2);
@@ -140,7 +140,7 @@ pub(super) fn merged(sorted: Vec<ClusterRun>) -> Vec<ClusterRun> {
     joined
 }
 
-/// Whether a run of clusters touches sorted runs.
+/// True if a run of clusters touches sorted runs.
 pub(super) fn touches(sorted: &[ClusterRun], run: ClusterRun) -> bool {
     let first = sorted.partition_point(|known| known.end() <= run.start.0);
     sorted.get(first).is_some_and(|known| known.start.0 < run.end())

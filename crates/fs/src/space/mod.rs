@@ -114,7 +114,7 @@ impl Space {
         Ok(Space { geometry, descriptors, tables, numbers, writing: None })
     }
 
-    /// The same of a volume that will be written: describes every group to the engines. Bitmaps
+    /// Opens the space of a volume that will be written: describes every group to the engines. Bitmaps
     /// are read when they are first needed. With `loading`, everything is laid out in the order in
     /// which it is asked for.
     ///
@@ -160,7 +160,7 @@ impl Space {
         self.writing.as_ref().ok_or(Error::ReadOnly)
     }
 
-    /// What the placement engine has counted.
+    /// Statistics of the placement engine.
     #[must_use]
     pub fn statistics(&self) -> Option<placement::Stats> {
         self.writing.as_ref().map(|writing| writing.blocks.stats())
@@ -178,7 +178,7 @@ impl Space {
         self.writing.as_ref().map(|writing| writing.blocks.take_scans()).unwrap_or_default()
     }
 
-    /// Whether the volume is open for writing.
+    /// True if the volume is open for writing.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.writing.is_some()
@@ -256,7 +256,7 @@ impl Space {
         self.descriptors().block_bitmap(blocks, group)
     }
 
-    /// Whether the bitmap of its group says that an inode is in use.
+    /// True if the bitmap of its group says that an inode is in use.
     ///
     /// # Errors
     /// A broken bitmap or descriptor; the device's failure.
@@ -268,7 +268,7 @@ impl Space {
 
     /// Brings everything committed since the last time into bitmaps and descriptors. Returns the
     /// change of free clusters and free inodes of the whole volume, and the work itself: what it frees
-    /// can be used again after [`Space::settle`].
+    /// can be used again after [`Space::free_committed`].
     ///
     /// # Errors
     /// A bitmap that can't be read or contradicts what was allocated.
@@ -381,7 +381,7 @@ mod tests {
     use crate::mkfs::{FsType, Options, Plan};
     use crate::{OpenOptions, Volume};
 
-    /// What an update took on account of a promise is still promised when the update is dropped: no other update can
+    /// Space that an update took from a promise is still promised when the update is dropped: no other update can
     /// take it before the next try.
     #[test]
     fn a_dropped_update_gives_back_what_was_promised() {

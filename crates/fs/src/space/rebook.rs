@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::order::Order;
 use crate::txn::Update;
 
-/// What is to be booked; runs of clusters in any order.
+/// Changes to book; runs of clusters in any order.
 #[derive(Default, Debug)]
 pub(crate) struct Bookings {
     /// Clusters that lose their owner.

@@ -18,7 +18,7 @@ use crate::format::Format;
 /// Most bytes for what is known of clusters and inodes.
 const MEMORY: u64 = 1 << 30;
 
-/// What is marked as in use.
+/// Clusters and inodes marked as in use.
 pub(crate) struct Marked {
     /// Clusters that no structure of the volume lies in.
     pub(crate) clusters: Bits,

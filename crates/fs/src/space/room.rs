@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::locks::lock;
 use crate::txn::Claim;
 
-/// What is asked for.
+/// Request for room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoomRequest {
     /// The file.

@@ -1,4 +1,4 @@
-//! What is marked as in use and has no owner, as a crash leaves it: found among what is in use, and freed (I34).
+//! Leaked space: clusters and inodes that a crash left marked as in use without an owner are found and freed (I34).
 //!
 //! Clusters that were marked when the volume was opened may have been given away since; so it is noted which were
 //! taken or freed. The caller holds the writer's lock, so that no update is in flight.
@@ -28,7 +28,7 @@ impl Claim for Miscounted {
 }
 
 impl Space {
-    /// Whether anything was taken or freed that a sync has yet to bring to bitmaps.
+    /// True if anything was taken or freed that a sync has yet to bring to bitmaps.
     pub(crate) fn has_work(&self) -> bool {
         self.writing.as_ref().is_some_and(|writing| lock(&writing.accounting).has_work())
     }
@@ -40,7 +40,7 @@ impl Space {
         }
     }
 
-    /// Whether a cluster was taken or freed since [`Space::watch`].
+    /// True if a cluster was taken or freed since [`Space::watch`].
     pub(crate) fn was_touched(&self, cluster: Cluster) -> bool {
         self.writing.as_ref().is_some_and(|writing| lock(&writing.accounting).was_touched(cluster.0))
     }

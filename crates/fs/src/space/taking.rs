@@ -39,7 +39,7 @@ impl Space {
     }
 }
 
-/// What a file's data asks of the volume; lengths in blocks.
+/// Request for the blocks of a file's data; lengths in blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct DataRequest {
     /// Where the run would best begin.

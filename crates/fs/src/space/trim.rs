@@ -127,7 +127,7 @@ impl Space {
         Ok(())
     }
 
-    /// The same of a part of a group. Returns where the next free run may be.
+    /// As [`Space::hold_free`], for a part of a group. Returns where the next free run may be.
     fn hold_in_group(
         &self,
         writing: &Writing,

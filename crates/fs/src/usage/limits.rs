@@ -1,11 +1,11 @@
-//! What limits allow.
+//! Limits of quota.
 
 use ondisk::quota::parts::Record;
 
 use crate::charges::Whose;
 use crate::error::{Error, Result};
 
-/// What is asked of an id's limits.
+/// Amounts that an id asks for within its limits.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct LimitRequest {
     pub(crate) bytes: u64,

@@ -30,7 +30,7 @@ impl Core {
         Ok(writing)
     }
 
-    /// The same once the disk says that the volume is in use. Until then another thread may mark it as in order at any
+    /// As `begin`, once the disk says that the volume is in use. Until then another thread may mark it as clean at any
     /// moment.
     fn begin_marked(&self) -> Result<Writing<'_>> {
         loop {
@@ -58,7 +58,7 @@ impl Core {
         self.attempt_at_once(&writing, verb, may_wait)
     }
 
-    /// The same as part of the transaction that is running, if it has any room.
+    /// As `attempt`, as part of the running transaction, if it has any room.
     pub(crate) fn attempt_at_once<'v, T>(
         &'v self,
         _writing: &Writing<'_>,

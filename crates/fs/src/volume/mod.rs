@@ -47,7 +47,7 @@ impl Deref for Volume {
     }
 }
 
-/// What the verbs of a handle are done with: the volume, and the terms.
+/// Volume and terms that the verbs of a handle work with.
 #[doc(hidden)]
 #[expect(unnameable_types, reason = "what a handle leads to; it has no public part")]
 pub struct Core {
@@ -63,7 +63,7 @@ impl Deref for Core {
     }
 }
 
-/// What all handles of an open volume share.
+/// State that all handles of an open volume share.
 #[doc(hidden)]
 #[expect(unnameable_types, reason = "what a handle leads to; it has no public part")]
 pub struct Shared {
@@ -82,11 +82,11 @@ pub struct Shared {
     recovery: Option<Recovery>,
     /// In which order changes reach the device.
     pub(crate) order: Order,
-    /// What a crash left, and is to be reclaimed.
+    /// Leftovers of a crash, to be reclaimed.
     pub(crate) reclaiming: Reclaiming,
 }
 
-/// What opening finds of a volume.
+/// Parts of a volume that opening has made ready.
 pub(crate) struct Opened {
     pub(crate) format: Format,
     pub(crate) cache: Arc<Cache>,
@@ -97,7 +97,7 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// What was opened, as a volume that is not used yet.
+    /// Makes a volume of its parts, not used yet.
     pub(crate) fn into_volume(self, context: Context) -> Volume {
         let Opened { format, cache, space, session, order, recovery } = self;
         let shared = Shared {
@@ -129,7 +129,7 @@ impl Volume {
         self.session.superblock()
     }
 
-    /// Whether the journal may hold changes that were not brought to their places, because the volume was
+    /// True if the journal may hold changes that were not brought to their places, because the volume was
     /// opened so ([`OpenOptions::noload`](crate::OpenOptions::noload)): reading shows it without them.
     #[must_use]
     pub fn needs_recovery(&self) -> bool {
@@ -145,19 +145,19 @@ impl Volume {
         self.space.descriptors().verify()
     }
 
-    /// Whether changes go through a journal.
+    /// True if changes go through a journal.
     #[must_use]
     pub fn uses_journal(&self) -> bool {
         self.order.has_journal()
     }
 
-    /// Whether a crash at any time leaves a volume that needs no person to repair it.
+    /// True if a crash at any time leaves a volume that needs no person to repair it.
     #[must_use]
     pub fn keeps_order(&self) -> bool {
         self.order.survives_crashes()
     }
 
-    /// What replay of the journal did when the volume was opened, if there was need of it. A volume that
+    /// Result of replaying the journal when the volume was opened, if there was need of it. A volume that
     /// is only read was replayed in memory: the device is as it was.
     #[must_use]
     pub fn recovery(&self) -> Option<&Recovery> {
@@ -179,7 +179,7 @@ impl Volume {
         self.core.context.now
     }
 
-    /// The same volume at another time.
+    /// Returns a handle of this volume at another time.
     #[must_use]
     pub fn at_time(&self, now: Timestamp) -> Volume {
         self.with(Context { now, ..self.context() })
@@ -191,7 +191,7 @@ impl Volume {
     }
 }
 
-/// The same volume for a process: policies of ext2 and ext3 begin its files in a part of a group of its own
+/// Returns a handle that acts for a process: policies of ext2 and ext3 begin its files in a part of a group of its own
 /// ([`platfs_placement` requests](placement::Request::process)). Space is as good without it.
 #[must_use]
 pub fn for_process(volume: &Volume, process: u32) -> Volume {
@@ -219,7 +219,7 @@ impl Core {
         self.context
     }
 
-    /// The same volume on other terms.
+    /// Returns a handle of this volume on other terms.
     pub(crate) fn with(&self, context: Context) -> Volume {
         Volume { core: Core { shared: Arc::clone(&self.shared), context } }
     }

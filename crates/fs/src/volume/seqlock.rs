@@ -18,7 +18,7 @@ use crate::volume::{Core, Volume};
 const TRIES: u32 = 64;
 
 impl Core {
-    /// What `read` finds of an inode and the blocks that it leads to, as of one moment. It may be called
+    /// Reads an inode and the blocks that it leads to, as of one moment. `read` may be called
     /// several times.
     pub(crate) fn seqlock_read<T>(
         &self,
@@ -96,7 +96,7 @@ impl<'v> VersionedInode<'v> {
         Ok(())
     }
 
-    /// What `read` finds of the inode and the blocks that it leads to, as of one moment. It may be called several
+    /// Reads the inode and the blocks that it leads to, as of one moment. `read` may be called several
     /// times, and reads by the view that it gets; the inode is the one of that moment.
     pub(crate) fn seqlock_read<T>(
         &mut self,

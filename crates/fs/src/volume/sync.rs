@@ -38,7 +38,7 @@ pub(crate) struct Syncs {
     /// Set by the first write that failed: what is on the device is then unknown, and writing on
     /// could only make it worse (I17).
     failed: AtomicBool,
-    /// Whether the disk says that the volume is not in order by itself.
+    /// The volume is marked as in use on disk.
     marked: AtomicBool,
     /// News that a sync has ended.
     ended: (Mutex<()>, Condvar),
@@ -118,13 +118,13 @@ impl<'v> Syncing<'v> {
         self.mark(&self.device()?, false)
     }
 
-    /// Whether another host has the volume, and nothing of it was to be written by this one: nothing is lost.
+    /// True if another host has the volume, and this one had nothing left to write: nothing is lost.
     pub(crate) fn is_lost_unchanged(&self) -> bool {
         let is_lost = self.cache.device().protection() == Protection::Lost;
         is_lost && !self.is_marked() && self.session.delayed.bytes() == 0
     }
 
-    /// Whether the disk says that the volume is in use.
+    /// True if the disk says that the volume is in use.
     pub(crate) fn is_marked(&self) -> bool {
         self.syncs.marked.load(Ordering::Acquire)
     }
@@ -170,7 +170,7 @@ impl<'v> Syncing<'v> {
         WriteContext { cache: &self.shared.cache, format: &self.shared.format, now: self.now }
     }
 
-    /// Whether anything may have to be made stable.
+    /// True if anything may have to be made stable.
     pub(crate) fn is_due(&self) -> bool {
         self.session.options.loading || self.is_marked()
     }

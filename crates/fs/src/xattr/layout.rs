@@ -5,7 +5,7 @@
 
 use ondisk::xattr::space_of;
 
-/// What the choice depends on.
+/// Sizes of an attribute, on which the choice of its place depends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Item {
     pub(super) name_len: usize,
@@ -37,7 +37,7 @@ pub(super) struct Choice {
 pub(super) struct Rooms {
     pub(super) inode: usize,
     pub(super) block: usize,
-    /// Whether the volume can keep values in inodes of their own.
+    /// The volume can keep values in inodes of their own.
     pub(super) value_inodes: bool,
 }
 

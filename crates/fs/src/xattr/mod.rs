@@ -163,7 +163,7 @@ impl Xattrs<'_> {
         Ok(self.stored()?.iter().filter(is_elsewhere).count() as u64)
     }
 
-    /// Whether an inode above a number on disk has a value.
+    /// True if an inode above a number on disk has a value.
     ///
     /// # Errors
     /// As [`Xattrs::names`].
@@ -172,7 +172,7 @@ impl Xattrs<'_> {
         Ok(self.stored()?.iter().any(is_above))
     }
 
-    /// Whether an inode with a value names this one as its owner, as those of Lustre do.
+    /// True if an inode with a value names this one as its owner, as those of Lustre do.
     ///
     /// # Errors
     /// As [`Xattrs::names`].

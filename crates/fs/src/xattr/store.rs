@@ -42,7 +42,7 @@ fn checked(name: &[u8], value: &[u8]) -> Result<Option<Stored>> {
     Ok(Some(Stored { index, name: rest.to_vec(), value: StoredValue::Here(bytes) }))
 }
 
-/// Whether an attribute can be set by its name at all; others stay as they are.
+/// True if an attribute can be set by its name at all; others stay as they are.
 fn is_settable(attribute: &Stored) -> bool {
     xattr::split_name(&attribute.full_name()).is_ok()
 }
@@ -235,8 +235,8 @@ impl XattrsMut<'_, '_> {
         Ok((block, true))
     }
 
-    /// Whether the block that the inode has serves for its entries, or goes as it has none; else it is left to its other
-    /// users.
+    /// Keeps the inode's block if it serves for its entries, or frees it as it has none; false if it is left to its
+    /// other users.
     fn is_kept(&mut self, block: Block, entries: &[Entry<'_>], fresh: &[u8]) -> Result<bool> {
         let bytes = self.tx.read(block, Role::Attributes)?;
         let references = xattr::in_block(block, &bytes)?.0.h_refcount.get();
@@ -381,7 +381,7 @@ fn misfit(place: &str) -> Error {
     Error::XattrsTooLarge(format!("the layout for {place} did not hold"))
 }
 
-/// Whether an entry of a former block is now in the inode or among the entries of the next block.
+/// True if an entry of a former block is now in the inode or among the entries of the next block.
 fn holds(inode: &Inode, entries: &[Entry<'_>], kept: &Entry<'_>) -> Result<bool> {
     let same = |entry: &Entry<'_>| entry.value == kept.value;
     Ok(entries.iter().any(same) || xattr::in_inode(inode)?.iter().any(same))

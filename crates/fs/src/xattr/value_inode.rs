@@ -52,7 +52,7 @@ fn is_of_lustre(view: View<'_>, owner: &Inode, inode: &Inode) -> bool {
     inode.raw().i_mtime.get() == number.get() && inode.generation() == owner.generation()
 }
 
-/// Whether the inode of a value names its owner.
+/// True if the inode of a value names its owner.
 pub(super) fn names(view: View<'_>, owner: &Inode, number: InodeNumber) -> Result<bool> {
     Ok(is_of_lustre(view, owner, &view.inode(view.format.logical_number(number))?))
 }

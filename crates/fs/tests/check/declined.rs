@@ -55,7 +55,7 @@ fn plant(image: &mut Image) {
     image.superblock(|raw| raw.set_free_blocks_count(raw.free_blocks_count() - 16));
 }
 
-/// What an issue is about.
+/// Kind and place of an issue.
 fn about(issue: &Issue) -> (&'static str, Place) {
     (issue.kind.id, issue.place.clone())
 }

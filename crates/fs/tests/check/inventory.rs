@@ -32,7 +32,7 @@ pub enum Seal {
 /// A structure with fields.
 #[derive(Clone, Debug)]
 pub struct Structure {
-    /// What it is; those of one class have alike fields.
+    /// Class of the structure; those of one class have alike fields.
     pub class: &'static str,
     /// Which one.
     pub name: String,
@@ -64,7 +64,7 @@ pub struct Kept {
     pub needs: Vec<Range<u64>>,
 }
 
-/// What may be mutated, and what must survive.
+/// Structures that may be mutated, and files that must survive.
 #[derive(Default)]
 pub struct Inventory {
     pub structures: Vec<Structure>,

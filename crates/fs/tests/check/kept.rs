@@ -367,7 +367,7 @@ fn lists_of_bad_blocks() {
     }
 }
 
-/// What is in an encrypted directory has its policy.
+/// Files in an encrypted directory have its policy.
 #[test]
 fn files_of_another_policy() {
     let context = |key: u8| {
@@ -399,7 +399,7 @@ fn files_of_another_policy() {
     );
 }
 
-/// What is called a pipe and holds contents in its inode is what these are: a directory, or a file.
+/// An inode of type pipe with contents inside is what these contents are: a directory, or a file.
 #[test]
 fn pipes_with_contents_inside() {
     if !plant::ready("pipes_with_contents_inside") {

@@ -41,7 +41,7 @@ fn free_blocks(image: &Image) -> u64 {
     image.volume().superblock().free_blocks_count()
 }
 
-/// What is not in use costs nothing: an empty volume of 512 GiB is checked in 8 MiB.
+/// Unused parts cost nothing: an empty volume of 512 GiB is checked in 8 MiB.
 #[test]
 fn memory_does_not_follow_the_size_of_a_volume() {
     let scratch = Scratch::new("large");
@@ -223,7 +223,7 @@ fn no_room_in_lost_found() {
     }
 }
 
-/// Whether a block of names has this one.
+/// True if a block of names has this one.
 fn has(bytes: &[u8], name: &str) -> bool {
     bytes.windows(name.len() + 2).any(|at| usize::from(at[0]) == name.len() && &at[2..] == name.as_bytes())
 }

@@ -155,7 +155,7 @@ fn what_a_damaged_field_names_keeps_its_bytes() {
     assert_eq!(judged.collect::<Vec<_>>(), Vec::<String>::new());
 }
 
-/// What is wrong with the repair of a damage.
+/// Finds the fault of the repair of a damage.
 fn judge(scratch: &Scratch, base: &str, damage: Damage) -> Option<String> {
     let mut image = Image::of(base);
     let before = contents(&image.bytes).unwrap();

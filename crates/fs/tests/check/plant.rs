@@ -55,7 +55,7 @@ pub fn bases() -> impl Iterator<Item = &'static str> {
     BASES.iter().map(|(name, ..)| *name)
 }
 
-/// What every base holds: a tree with a bit of everything that needs no root.
+/// Fills a base: a tree with a bit of everything that needs no root.
 fn fill(root: &Path) {
     fs::create_dir_all(root.join("a/b/c")).unwrap();
     fs::create_dir(root.join("empty")).unwrap();
@@ -132,7 +132,7 @@ pub fn base(name: &str) -> Arc<Vec<u8>> {
     bytes
 }
 
-/// Whether the tools that bases need are there; skips with a message otherwise.
+/// True if the tools that bases need are there; skips with a message otherwise.
 pub fn ready(test: &str) -> bool {
     tool::have_tools(test, &["mke2fs", "e2fsck"])
 }
@@ -168,7 +168,7 @@ impl Image {
         self.try_volume().unwrap()
     }
 
-    /// The same of one that may be too damaged.
+    /// Opens one that may be too damaged.
     pub fn try_volume(&self) -> platfs::Result<Volume> {
         Volume::open(Arc::new(MemoryDevice::from_bytes(&self.bytes)), &OpenOptions::new())
     }
@@ -324,7 +324,7 @@ pub fn decided(bytes: &[u8], decide: impl FnMut(usize) -> Decision) -> (Vec<Issu
     decided_at(testkit::clock::seconds(), bytes, decide)
 }
 
-/// The same at a time, which repairs write: for those that are compared.
+/// As `decided`, at a given time, which repairs write: for results that are compared.
 pub fn decided_at(now: i64, bytes: &[u8], decide: impl FnMut(usize) -> Decision) -> (Vec<Issue>, Outcome) {
     let mut ears = Ears { heard: Vec::new(), decide };
     let options = Options { threads: 2, now: Timestamp::from_seconds(now), ..Options::default() };
@@ -345,7 +345,7 @@ pub fn planted(name: &str, plant: impl FnOnce(&mut Image), expected: &[&str]) {
     planted_as(name, plant, expected, true);
 }
 
-/// The same for faults that e2fsck does not see (each needs its reason in the test).
+/// As `planted`, for faults that e2fsck does not see (each needs its reason in the test).
 pub fn planted_unseen(name: &str, plant: impl FnOnce(&mut Image), expected: &[&str]) {
     planted_as(name, plant, expected, false);
 }
@@ -378,7 +378,7 @@ pub fn assert_found(image: &Image, expected: &[&str], seen: bool) {
     assert_undone(&image.bytes, &outcome, &after);
 }
 
-/// What a repair reports that it will overwrite brings the image back byte for byte.
+/// The old bytes that a repair reports bring the image back byte for byte.
 pub fn assert_undone(before: &[u8], outcome: &Outcome, after: &[u8]) {
     let mut bytes = after.to_vec();
     let mut old = Vec::new();

@@ -1,5 +1,6 @@
-//! What the flags *immutable* and *append only* forbid, and what takes the special bits and the capabilities of a
-//! file: each verb of the library beside the same call on the kernel's ext4, which says what is right.
+//! Operations that the flags *immutable* and *append only* forbid, and those that take the special bits and the
+//! capabilities of a file: each verb of the library beside the same call on the kernel's ext4, which says what is
+//! right.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -18,7 +19,7 @@ use rustix::fs::{
 use testkit::mount::{Mounted, have_loop_mount};
 use testkit::scratch::Scratch;
 
-/// What the file holds.
+/// Contents of the file.
 const CONTENTS: &[u8] = &[1; 16 << 10];
 const SIZE: u64 = CONTENTS.len() as u64;
 const BLOCK: u64 = 4 << 10;
@@ -72,7 +73,7 @@ fn change(ours: &Ours<'_>, change: AttributeChange) -> platfs::Result<()> {
 
 const AT: Timestamp = Timestamp { seconds: 5, nanoseconds: 0 };
 
-/// What can be done to the file, and to the directory through the file's name.
+/// Operations on the file, and on the directory through the file's name.
 const TO_THE_FILE: &[Row] = &[
     (
         "overwrite",
@@ -190,7 +191,7 @@ fn make(o: &Ours<'_>, name: &[u8], kind: Kind<'_>) -> platfs::Result<()> {
     o.volume.create(o.directory, name, &new(kind)).map(drop)
 }
 
-/// What can be done to the directory.
+/// Operations on the directory.
 const TO_THE_DIRECTORY: &[Row] = &[
     ("create", |o| make(o, b"new", Kind::File), |t| File::create_new(t.path("d/new")).map(drop)),
     ("mkdir", |o| make(o, b"new", Kind::Directory), |t| fs::create_dir(t.path("d/new"))),
@@ -347,7 +348,7 @@ fn flags_forbid_what_they_forbid_in_the_kernel() {
 
 const NAME: &str = "security.capability";
 
-/// What a program may do, in the form that setcap writes.
+/// Capability of a program, in the form that setcap writes.
 fn capability() -> Vec<u8> {
     let mut value = 0x0200_0001_u32.to_le_bytes().to_vec();
     value.extend([0, 0x20, 0, 0].iter().chain(&[0; 12]));

@@ -1,4 +1,4 @@
-//! What a volume should hold: a tree in memory, and what each verb does to it.
+//! Model of a volume: a tree in memory, and the effect of each verb on it.
 
 use std::collections::BTreeMap;
 

@@ -27,7 +27,7 @@ const EPOCHS: [u64; 2] = [150, 1000];
 const LONG: u64 = 10_000;
 /// One step in this number is followed by a sync and a check of all that is on the device.
 const INSPECTED: u64 = 10;
-/// What a check reports of a volume only because it is in use.
+/// Issues that a check reports of a volume only because it is in use.
 const IN_USE: [&str; 4] = ["journal-needs-replay", "volume-state", "orphans", "orphans-marked"];
 
 pub struct Run {
@@ -42,7 +42,7 @@ pub struct Run {
     step: u64,
 }
 
-/// What a step came to, without the words.
+/// Outcome of a step, without its text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
     Done,

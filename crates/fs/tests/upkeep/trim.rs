@@ -79,7 +79,7 @@ impl Forgetful {
         Volume::open(Arc::clone(self) as Arc<dyn Device>, &options).unwrap()
     }
 
-    /// What was discarded since the last time, in the longest runs: nothing twice.
+    /// Ranges discarded since the last call, in the longest runs: nothing twice.
     fn take(&self) -> Vec<Range<u64>> {
         let mut all = std::mem::take(&mut *self.discards.lock().unwrap());
         all.sort_by_key(|range| range.start);

@@ -30,7 +30,7 @@ pub(in super::super) fn drop_if_empty(writer: &mut DirMut<'_, '_>, at: FileBlock
     }
 }
 
-/// What is known unless something is damaged.
+/// Turns damage into `None`; other errors stay.
 fn readable<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Err(Error::Corrupt(_)) => Ok(None),
@@ -83,7 +83,7 @@ fn drop_leaf(writer: &mut DirMut<'_, '_>, path: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether holes can be filled: something leads to each block that would move. If one block only becomes free, it is
+/// True if holes can be filled: something leads to each block that would move. If one block only becomes free, it is
 /// known which that is.
 fn can_fill(reader: &Dir<'_>, hole: FileBlock, many: bool) -> Result<bool> {
     if many {
@@ -265,7 +265,7 @@ fn used(reader: &Dir<'_>, leaf: FileBlock) -> Result<usize> {
     Ok(used)
 }
 
-/// What is put into a block: the rest is for the next names.
+/// True if these bytes fit a block that keeps room for later names.
 fn fits(reader: &Dir<'_>, bytes: usize) -> bool {
     bytes <= reader.layout.leaf_space() / 4 * 3
 }

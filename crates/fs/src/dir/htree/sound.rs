@@ -1,4 +1,4 @@
-//! Whether an index can be walked from end to end.
+//! Soundness of an index: it can be walked from end to end.
 
 use ondisk::htree::{IndexEntry, Kind};
 use ondisk::units::FileBlock;
@@ -6,7 +6,7 @@ use ondisk::units::FileBlock;
 use super::{Dir, child, parse_index, read_index, root};
 use crate::error::{Error, Result};
 
-/// Whether the index leads to each block once, in the order of hashes. What is in the leaves is not looked at.
+/// True if the index leads to each block once, in the order of hashes. What is in the leaves is not looked at.
 ///
 /// # Errors
 /// The device's failure.

@@ -1,4 +1,4 @@
-//! What becomes of each inode that the records of fast commits speak of: its record, its contents, its links, and the
+//! Final state of each inode that fast commits name: its record, its contents, its links, and the
 //! blocks that change their owner. Excludes names and which inodes are concerned ([`super::wanted`]).
 
 use ondisk::inode::{Inode, InodeFlags};
@@ -13,7 +13,7 @@ use crate::space::clusters;
 use crate::volume::Shared;
 
 impl Planning {
-    /// What becomes of one inode.
+    /// Plans the final state of one inode.
     pub(super) fn plan_inode(
         &self,
         number: InodeNumber,
@@ -171,8 +171,8 @@ impl Planning {
     }
 }
 
-/// What of a record follows from the volume and not from a fast commit: where a list of orphans goes on, attributes of
-/// its own, what kind of inode it is.
+/// Copies fields that a fast commit does not decide from the volume's record: where a list of orphans goes on,
+/// attributes of its own, what kind of inode it is.
 fn keep_own(inode: &mut Inode, before: &Inode, is_logged: bool) {
     if !is_logged {
         return;

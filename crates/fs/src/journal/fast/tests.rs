@@ -213,7 +213,7 @@ fn ranges_take_the_place_of_others() {
     assert_eq!(byte, [7]);
 }
 
-/// What each prefix of the writes of a replay leaves is replayed to the same.
+/// Each prefix of the writes of a replay is itself replayed to the same volume.
 #[test]
 fn replay_can_be_cut_short_anywhere() {
     let base = volume(&created());
@@ -338,7 +338,7 @@ proptest! {
     }
 }
 
-/// What only records themselves say: how large a file is, and what a symbolic link or a pipe holds.
+/// Issues about facts that only records state: how large a file is, and what a symbolic link or a pipe holds.
 const EXCUSED: [&str; 4] = ["inode-size", "inode-type", "symlink-flags", "symlink-target"];
 
 /// A check without a writer refuses the volume, since it would judge it without changes that were promised.

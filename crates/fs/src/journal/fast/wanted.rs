@@ -1,4 +1,4 @@
-//! What the records of fast commits come to: which inodes they concern, and each name as it is in the end. What becomes
+//! Plan of a replay of fast commits: which inodes they concern, and each name as it is in the end. The final state
 //! of one inode stands in [`super::settle`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,11 +31,11 @@ pub(super) struct Name {
     pub(super) after: Option<InodeNumber>,
 }
 
-/// What an inode holds in the end.
+/// Contents of an inode after the replay.
 pub(super) enum Contents {
-    /// What it did.
+    /// Unchanged.
     Same,
-    /// What its record says: device numbers, short links, contents kept in the inode.
+    /// Kept in its record: device numbers, short links, inline data.
     Inside,
     /// These extents.
     Mapped(Vec<ondisk::extent::Extent>),
@@ -52,7 +52,7 @@ pub(super) struct Node {
     pub(super) sectors_beside: Option<u64>,
     /// Its links; 0: it goes.
     pub(super) links: u16,
-    /// What its number was used for before, if that had attributes of its own.
+    /// Former inode with this number, if it had attributes of its own.
     pub(super) former: Option<Inode>,
     /// It stands on a list of orphans, which goes on from its record.
     pub(super) is_listed: bool,
@@ -68,7 +68,7 @@ pub(super) struct ReplayPlan {
     pub(super) bookings: Bookings,
 }
 
-/// What is known of an inode that records speak of.
+/// State of an inode that fast commits name.
 pub(super) struct Known {
     /// Its record, if it was in use.
     pub(super) before: Option<Inode>,
@@ -378,7 +378,7 @@ impl Planning {
         changes
     }
 
-    /// Whether a name leads elsewhere in the end, or to something of another type that got the same number.
+    /// True if a name leads elsewhere in the end, or to something of another type that got the same number.
     fn is_changed(&self, (before, after): &(Option<InodeNumber>, Option<InodeNumber>)) -> bool {
         let type_changes = |known: &Known| {
             let types = [&known.before, &known.record].map(|one| one.as_ref().and_then(Inode::file_type));

@@ -7,7 +7,7 @@ use super::{broken, child, entry_count, init, joins, new_node, root};
 use crate::error::Result;
 use crate::map::{Map, MapMut};
 
-/// What one level of a tree holds.
+/// Entries of one level of a tree, and room for them.
 #[derive(Clone, Copy, Default)]
 struct Level {
     entries: u64,
@@ -86,7 +86,7 @@ pub(in crate::map) fn take(map: &mut MapMut<'_, '_>) -> Result<Vec<Extent>> {
     Ok(parts.extents)
 }
 
-/// Whether a check would call the tree wasteful: a level with more than a node's worth of free
+/// True if a check would call the tree wasteful: a level with more than a node's worth of free
 /// entries, or one that would fit into the level above.
 fn is_wasteful(size: BlockSize, levels: &[Level]) -> bool {
     let node = u64::from(extent::capacity(size.bytes_usize()));
@@ -144,7 +144,7 @@ fn chunks<T: Clone>(list: &[T], capacity: u16, wrap: impl Fn(Vec<T>) -> Entries)
     list.chunks(usize::from(capacity).max(1)).map(|chunk| wrap(chunk.to_vec())).collect()
 }
 
-/// The same extents, neighbours in one where they can be.
+/// Joins neighbouring extents where one can hold both.
 fn joined(extents: &[Extent]) -> Vec<Extent> {
     let mut list: Vec<Extent> = Vec::with_capacity(extents.len());
     for extent in extents {

@@ -72,7 +72,7 @@ fn store_leaf(map: &mut MapMut<'_, '_>, path: &mut [Step], extents: Vec<Extent>)
     store_path(map, path)
 }
 
-/// What leaves of a capacity get of a list: each as much as the others, and room for more.
+/// Splits a list into leaves of a capacity: even parts, with room for more.
 fn parts(extents: &[Extent], capacity: usize) -> impl Iterator<Item = &[Extent]> {
     let count = match extents.len() {
         len if len <= capacity => 1,

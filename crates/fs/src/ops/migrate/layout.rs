@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::map::{MapForm, Placed};
 use crate::space::ClustersOf;
 
-/// What is to be laid out, in the order in which it is to lie on disk.
+/// Blocks to lay out, in the order in which they are to lie on disk.
 pub(super) struct Layout {
     slots: Vec<Slot>,
     /// All clusters that it takes.
@@ -79,7 +79,7 @@ impl Layout {
         }
     }
 
-    /// The same of a part of a file, whatever its map: that finds its own place.
+    /// Lays out a part of a file without its map, which finds its own place.
     pub(super) fn of_tree(old: &[Extent], cluster_log2: u32) -> Self {
         let (mut clusters, mut next) = (0, 0);
         for extent in old {

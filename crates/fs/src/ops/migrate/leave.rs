@@ -29,7 +29,7 @@ const PART: u64 = 64 << 20;
 /// Blocks of a directory that do.
 const BLOCKS: u32 = 64;
 
-/// Whether anything of an inode lies at a block of the device or behind it.
+/// True if anything of an inode lies at a block of the device or behind it.
 ///
 /// # Errors
 /// A broken map; the device's failure.
@@ -257,7 +257,7 @@ impl Mover<'_> {
     }
 }
 
-/// What came of a part.
+/// Outcome of moving a part.
 enum PartOutcome {
     /// There was none.
     Nothing,

@@ -84,7 +84,7 @@ impl Default for Relocation {
     }
 }
 
-/// What became of a file.
+/// Outcome of moving a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Relocated {
     /// Pieces that it had: a new one begins where the disk does not go on as the file does.
@@ -190,7 +190,7 @@ struct Moving {
     room: Room,
     laid: NewLayout,
     form: MapForm,
-    /// What it leaves.
+    /// Extents that it leaves.
     left: Vec<Extent>,
 }
 
@@ -245,14 +245,14 @@ impl<'v> Mover<'v> {
         rules::may(node, Operation::Remap)
     }
 
-    /// Whether nothing of the file has changed since it was seen.
+    /// True if nothing of the file has changed since it was seen.
     fn is_still(&self, snapshot: &FileSnapshot) -> bool {
         let versions = self.volume.cache.versions();
         let same = snapshot.changed.is_some_and(|version| versions.is_still(self.number, version));
         same && versions.moved(self.number) == snapshot.moved
     }
 
-    /// What of a file is to move, and what stays where it is.
+    /// Splits the extents of a file into those to move and those that stay.
     fn parts(&self, snapshot: &FileSnapshot, form: MapForm) -> (Vec<Extent>, Vec<Extent>) {
         match self.wish.goal {
             // Pointers lie among what they lead to.

@@ -115,7 +115,7 @@ impl<'v> Leftovers<'v> {
         Ok(())
     }
 
-    /// What an inode takes belongs to it. Blocks that were marked at opening and not given away since have no
+    /// Claims the blocks of an inode. Blocks that were marked at opening and not given away since have no
     /// other owner (I30).
     fn claim(&self, work: &mut Work, number: InodeNumber, look: &SurveyedInode) -> Result<()> {
         let shares = look.snapshot.attribute_users > 1;

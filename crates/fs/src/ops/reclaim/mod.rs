@@ -39,7 +39,7 @@ fn add(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
-/// What a crash left of a volume that soft updates write: space and inodes in use that have no owner. They are
+/// Leftovers of a crash on a volume with soft updates: space and inodes in use that have no owner. They are
 /// reclaimed while the volume is in use.
 #[derive(Clone, Copy)]
 pub struct Leftovers<'v> {
@@ -47,7 +47,7 @@ pub struct Leftovers<'v> {
 }
 
 impl Volume {
-    /// What a crash left, to be reclaimed.
+    /// Returns the leftovers of a crash, to be reclaimed.
     #[must_use]
     pub fn leftovers(&self) -> Leftovers<'_> {
         Leftovers { volume: self }
@@ -135,7 +135,7 @@ impl<'v> Leftovers<'v> {
         self.volume.reclaiming.is_pending().then(|| self.reclaimed())
     }
 
-    /// What was reclaimed since the volume was opened.
+    /// Counts what was reclaimed since the volume was opened.
     #[must_use]
     pub fn reclaimed(&self) -> Reclaimed {
         let state = &self.volume.reclaiming;

@@ -22,7 +22,7 @@ use crate::tx::Tx;
 const BATCH: usize = 256;
 
 impl<'v> Leftovers<'v> {
-    /// Whether an inode is in use without an owner: it has no name, and no user keeps it beyond its last name.
+    /// True if an inode is in use without an owner: it has no name, and no user keeps it beyond its last name.
     fn is_nameless(&self, node: &Inode) -> bool {
         let number = node.number();
         is_used(node.bytes())

@@ -67,7 +67,7 @@ impl Journal {
         lock(&self.log)
     }
 
-    /// What happens to the bytes of files.
+    /// Journaling of the bytes of files.
     pub(super) fn data(&self) -> DataMode {
         self.data
     }
@@ -77,7 +77,7 @@ impl Journal {
         self.cache.changed() + PER_GROUP * lock(&self.groups).len()
     }
 
-    /// Whether the running transaction should be committed before more is added to it.
+    /// True if the running transaction should be committed before more is added to it.
     pub(super) fn is_filling(&self) -> bool {
         self.size() > self.credits / 2 || self.cache.is_crowded()
     }

@@ -74,7 +74,7 @@ pub(crate) struct LogWriter {
     placed: RawSuperblock,
     /// The superblock as it was last committed.
     committed: RawSuperblock,
-    /// The same without what committing adds.
+    /// Superblock as last committed, without the changes that committing adds.
     known: RawSuperblock,
     /// The block that holds the superblock.
     frame: Vec<u8>,

@@ -63,7 +63,7 @@ impl Commit<'_> {
         self.cache.device().flush().map_err(|source| Error::io("flushing the device", source))
     }
 
-    /// What a phase changes of what stands on the device.
+    /// Returns the block images that a phase changes on the device.
     fn next_images(
         &self,
         painter: &Painter<'_>,

@@ -15,12 +15,12 @@ use crate::role::Role;
 pub(super) struct Changed<'e> {
     pub(super) block: u64,
     pub(super) role: Role,
-    /// What the device has; `None` if it leads to nothing there.
+    /// On-device contents; `None` if nothing on the device leads to the block.
     pub(super) before: Option<&'e Arc<[u8]>>,
     pub(super) after: &'e Arc<[u8]>,
 }
 
-/// What makes images.
+/// Maker of block images.
 #[derive(Clone, Copy)]
 pub(super) struct Painter<'e> {
     pub(super) format: &'e Format,
@@ -29,7 +29,7 @@ pub(super) struct Painter<'e> {
 }
 
 impl Painter<'_> {
-    /// What of a block has to stand on the device by the end of a phase, if the phase says anything of it.
+    /// Image of a block at the end of a phase, if the phase writes the block.
     pub(super) fn image(&self, changed: &Changed<'_>, phase: Phase) -> Option<Arc<[u8]>> {
         let after = || Some(Arc::clone(changed.after));
         match (changed.role, changed.before) {
@@ -128,7 +128,7 @@ impl Painter<'_> {
     }
 }
 
-/// What is in use before or after.
+/// Union of the bits before and after.
 fn either(before: &[u8], after: &[u8]) -> Arc<[u8]> {
     before.iter().zip(after).map(|(before, after)| before | after).collect()
 }

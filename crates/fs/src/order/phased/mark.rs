@@ -19,7 +19,7 @@ pub(crate) fn put(raw: &mut RawSuperblock) {
     raw.s_last_mounted.iter_mut().zip(words.bytes()).for_each(|(to, byte)| *to = byte);
 }
 
-/// Whether what wrote the volume last were soft updates that did not come to their end.
+/// True if the volume was last written with soft updates, and not closed.
 pub(crate) fn is_there(raw: &RawSuperblock) -> bool {
     raw.last_mounted() == words(raw).as_bytes()
 }

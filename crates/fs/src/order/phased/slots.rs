@@ -18,13 +18,13 @@ fn word(record: &[u8], at: usize) -> u16 {
     record.get(at..at + 2).and_then(|bytes| bytes.try_into().ok()).map_or(0, u16::from_le_bytes)
 }
 
-/// Whether a record is that of an inode in use: it has links, or none and was not deleted.
+/// True if a record is that of an inode in use: it has links, or none and was not deleted.
 pub(crate) fn is_used(record: &[u8]) -> bool {
     let was_deleted = word(record, DELETED) != 0 || word(record, DELETED + 2) != 0;
     word(record, MODE) != 0 && (word(record, LINKS) > 0 || !was_deleted)
 }
 
-/// What a survey counts of a record.
+/// Reads the fields of a record that a survey counts.
 pub(crate) fn facts(record: &[u8]) -> Facts {
     if !is_used(record) {
         return Facts::default();
@@ -38,7 +38,7 @@ fn is_directory(record: &[u8]) -> bool {
     FileType::from_mode(word(record, MODE)) == Some(FileType::Directory)
 }
 
-/// Whether records may be shown otherwise in a phase than before it; those of a table that is new are first shown
+/// True if records may be shown otherwise in a phase than before it; those of a table that is new are first shown
 /// when it is written as zeros.
 pub(super) fn changes_in(phase: Phase, is_new: bool) -> bool {
     matches!(phase, Phase::Inode | Phase::Link | Phase::Clear | Phase::Release)

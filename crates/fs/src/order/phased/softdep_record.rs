@@ -1,4 +1,4 @@
-//! What updates note of the order that their changes need.
+//! Records of soft updates: the order that changes need.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -29,7 +29,7 @@ pub(crate) struct RemovedDir {
     pub(crate) lives: bool,
 }
 
-/// What is noted of an update, or of all of an epoch. Bounded by what they change.
+/// Ordering needs of an update, or of a whole epoch. Bounded by the number of their changes.
 #[derive(Default)]
 pub(crate) struct SoftdepRecord {
     /// Names that inodes got, `..` included.
@@ -44,7 +44,7 @@ pub(crate) struct SoftdepRecord {
     removed: Vec<RemovedDir>,
     /// Blocks as they were when they stopped being metadata, if the device leads to them.
     dropped: HashMap<u64, (Role, Arc<[u8]>)>,
-    /// What a survey has to know.
+    /// Changes to report to a survey.
     deltas: Vec<LinkDelta>,
 }
 
@@ -59,7 +59,7 @@ impl SoftdepRecord {
         self.named.get(&number).copied().unwrap_or(0)
     }
 
-    /// What an update changes of what a survey counts.
+    /// Adds a change of a name or a record that a survey counts.
     pub(crate) fn add_delta(&mut self, delta: LinkDelta) {
         self.deltas.push(delta);
     }
@@ -93,7 +93,7 @@ impl SoftdepRecord {
         self.kept.get(&block).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Whether names were moved out of a directory.
+    /// True if names were moved out of a directory.
     pub(crate) fn is_left(&self, directory: InodeNumber) -> bool {
         self.left.contains(&directory)
     }
@@ -157,7 +157,7 @@ impl Epoch {
         self.notes().join(notes);
     }
 
-    /// What was found of a volume that is being reclaimed.
+    /// Survey of a volume that is being reclaimed.
     pub(crate) fn survey(&self) -> MutexGuard<'_, Option<Survey>> {
         lock(&self.survey)
     }
@@ -166,7 +166,7 @@ impl Epoch {
         self.notes().drop_block(block, role, bytes);
     }
 
-    /// What was noted; the next epoch begins with nothing.
+    /// Ends the epoch and returns its record; the next one begins empty.
     pub(crate) fn end(&self) -> SoftdepRecord {
         std::mem::take(&mut *self.notes())
     }

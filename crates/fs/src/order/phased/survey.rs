@@ -1,4 +1,4 @@
-//! What is found, after a crash, of a volume that is in use meanwhile: names of inodes, and which are directories.
+//! Survey of a volume after a crash, while it is in use: names of inodes, and which are directories.
 //!
 //! All inodes that were marked as in use at opening are looked at in the order of their numbers, each as of one moment;
 //! what a directory holds belongs to the directory. Behind the place that the survey has come to, updates report what
@@ -11,7 +11,7 @@ use ondisk::units::InodeNumber;
 
 use crate::bits::Bits;
 
-/// What of an inode's record the survey counts.
+/// Fields of an inode's record that the survey counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) is_directory: bool,
@@ -28,20 +28,20 @@ pub(crate) enum LinkDelta {
     Record { inode: InodeNumber, was: Facts, is: Facts },
 }
 
-/// What was seen of an inode at one moment.
+/// State of an inode at one moment.
 #[derive(Default)]
 pub(crate) struct InodeSnapshot {
     pub(crate) facts: Facts,
     pub(crate) links: u16,
     /// Users that the block of attributes counts.
     pub(crate) attribute_users: u32,
-    /// What the names of a directory lead to, and whether that is a directory; without its two dots.
+    /// Targets of the names of a directory, without its two dots, and true for directories.
     pub(crate) names: Vec<(InodeNumber, bool)>,
     /// Where the `..` of a directory leads.
     pub(crate) parent: Option<InodeNumber>,
 }
 
-/// What was found so far.
+/// Counts of the survey so far.
 pub(crate) struct Survey {
     /// Marked as in use at opening.
     inodes: Bits,
@@ -104,7 +104,7 @@ impl Survey {
         InodeNumber::new(index.checked_add(1)?)
     }
 
-    /// Whether an inode was marked as in use at opening.
+    /// True if an inode was marked as in use at opening.
     pub(crate) fn knows(&self, number: InodeNumber) -> bool {
         self.inodes.has(u64::from(number.index()))
     }

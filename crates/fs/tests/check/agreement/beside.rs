@@ -1,4 +1,4 @@
-//! What our repair of damaged volumes keeps beside what e2fsck's keeps: never fewer files, and never fewer bytes.
+//! Our repair of damaged volumes beside e2fsck's: it never keeps fewer files, and never fewer bytes.
 //!
 //! Every second image has a few fields changed, as in the comparison; the others have whole stretches of metadata
 //! overwritten by zeros or noise, as a wild write does. A file is kept if its whole contents can be read under any name below the root. `PLATFS_SEED` and `PLATFS_STEPS` name
@@ -58,7 +58,7 @@ fn files(device: Arc<dyn Device>) -> Files {
     found
 }
 
-/// What is left of the files that there were.
+/// Files that are left of those before.
 fn kept(before: &Files, after: &Files) -> Amount {
     before.iter().fold(Amount::default(), |sum, (hash, (count, size))| {
         let left = after.get(hash).map_or(0, |(left, _)| *left.min(count));
@@ -67,7 +67,7 @@ fn kept(before: &Files, after: &Files) -> Amount {
 }
 
 impl Bench {
-    /// What both keep of image `number`; `None` where e2fsck does nothing.
+    /// Amounts that both keep of image `number`; `None` where e2fsck does nothing.
     fn beside(&mut self, number: u64) -> Option<(Amount, Amount)> {
         let (ready, mutant) = self.mutant(number);
         let damaged = match number % 2 {

@@ -23,7 +23,7 @@ pub struct Mutant {
     inventory: Arc<Inventory>,
     /// The bytes that were damaged, without the checksums that were made right.
     pub damaged: Vec<Range<u64>>,
-    /// What was done, for people.
+    /// Description of the changes, for people.
     pub story: Vec<String>,
 }
 

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Longer than any file of a base.
 const LONGEST: u64 = 1 << 30;
 
-/// What there is to report of an image.
+/// Result of comparing one image.
 pub enum Finding {
     /// e2fsck has nothing to say of it.
     Sound,
@@ -52,7 +52,7 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// Whether it is nothing to complain of.
+    /// True if it is nothing to complain of.
     pub(super) fn is_pleasing(&self) -> bool {
         matches!(self, Finding::Sound | Finding::Repaired | Finding::Missed { .. })
     }
@@ -224,7 +224,7 @@ impl Ready {
         }
     }
 
-    /// What e2fsck says of the base with changes over it.
+    /// Output of e2fsck on the base with changes over it.
     pub(super) fn complaints<const N: usize>(&self, layers: [&Staged; N]) -> String {
         let file = File::options().write(true).open(&self.file).unwrap();
         layers.iter().for_each(|layer| put(&file, layer));
@@ -433,13 +433,13 @@ fn put(file: &File, staged: &Staged) {
     }
 }
 
-/// Whether what e2fsck said is that it could not check the volume at all (8 among the bits of its exit code).
+/// True if e2fsck could not check the volume at all (8 among the bits of its exit code).
 fn is_refusal(said: &str) -> bool {
     let code = said.lines().next().and_then(|line| line.rsplit(' ').next()?.parse::<u32>().ok());
     code.is_some_and(|code| code & 8 != 0)
 }
 
-/// What e2fsck says; `None` if that takes too long.
+/// Output of e2fsck; `None` if that takes too long.
 fn asked(file: &Path) -> Option<String> {
     let mut command = tool::command("timeout");
     let seconds = PATIENCE.as_secs().to_string();

@@ -16,7 +16,7 @@ use crate::plant::Image;
 pub enum Lie {
     /// A bitmap calls a block free that is in use; the counts agree.
     BlockBitmap,
-    /// The same of an inode.
+    /// An inode bitmap calls a used inode free.
     InodeBitmap,
     /// A map leads to a block of another owner.
     Map,
@@ -46,7 +46,7 @@ pub const ALL: [Lie; 9] = [
     Lie::Name,
 ];
 
-/// What was lied about.
+/// Lie that was planted.
 pub struct Told {
     pub lie: Lie,
     /// The volume itself is what would suffer.

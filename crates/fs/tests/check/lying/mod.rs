@@ -29,7 +29,7 @@ fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
     bytes
 }
 
-/// What is worked on.
+/// Volume that is worked on, and its files.
 struct Work<'v> {
     volume: &'v Volume,
     touched: BTreeSet<u32>,
@@ -111,7 +111,7 @@ impl Work<'_> {
     }
 }
 
-/// Whether a check finds what endangers others.
+/// Sink that notes if a check finds danger to other files.
 #[derive(Default)]
 struct Endangered(bool);
 
@@ -128,7 +128,7 @@ fn look(bench: &mut Bench, number: u64) -> Option<Finding> {
     work_on(bench.trial(&mut random)?, &mut random)
 }
 
-/// The same, if a check does not refuse it.
+/// As `look`, if a check does not refuse the image.
 fn look_checked(bench: &mut Bench, number: u64) -> Option<Finding> {
     let mut random = Random(number);
     let trial = bench.trial(&mut random)?;

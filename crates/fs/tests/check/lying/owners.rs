@@ -30,7 +30,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// Whether it is the volume itself.
+    /// True if it is the volume itself.
     pub fn is_volume(self) -> bool {
         !matches!(self, Owner::File(_))
     }
@@ -203,7 +203,7 @@ fn is_cleared(bytes: (&[u8], &[u8]), bit: usize) -> bool {
     is_set(bytes.0) && !is_set(bytes.1)
 }
 
-/// Whether a block got bytes of a file that it had not before.
+/// True if a block got bytes of a file that it had not before.
 fn starts_with_data(new: &[u8], old: &[u8]) -> bool {
     !old.starts_with(&[DATA; 32]) && new.starts_with(&[DATA; 32])
 }

@@ -8,7 +8,7 @@ use super::lie::{self, Lie, Told};
 use super::owners::Owners;
 use crate::plant::{Image, bases};
 
-/// What became of an image.
+/// Outcome of an image.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum End {
     /// It was not opened for writing, and is as it was.
@@ -93,7 +93,7 @@ impl Trial<'_> {
     }
 }
 
-/// What is reported of one image.
+/// Report of one image.
 pub struct Finding {
     base: &'static str,
     told: Told,
