@@ -89,6 +89,42 @@ fn directories_hold_what_the_image_was_made_of() {
     assert!(left.flatten().all(|entry| !entry.file_name().to_string_lossy().starts_with(".plat-")));
 }
 
+/// A file gets its mode as it is made; what the umask takes away is given afterwards, and nothing else is asked for.
+#[test]
+fn modes_do_not_depend_on_the_umask() {
+    if !tool::have_tools("modes_do_not_depend_on_the_umask", &["mke2fs"]) {
+        return;
+    }
+    let scratch = Scratch::new("export-umask");
+    let tree = scratch.join("tree");
+    fs::create_dir(&tree).unwrap();
+    let modes = [0o644, 0o666, 0o777, 0o4755, 0o2711, 0o1777, 0o000, 0o600];
+    for mode in modes {
+        fs::write(tree.join(format!("{mode:o}")), "x").unwrap();
+        fs::set_permissions(tree.join(format!("{mode:o}")), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    // A hole at the end is one of the copy.
+    fs::File::create(tree.join("hole")).unwrap().set_len(1 << 20).unwrap();
+    let image = image(&scratch, &tree, "none,extent,filetype,sparse_super");
+    for mask in ["000", "022", "077", "777"] {
+        let out = scratch.join(mask);
+        let mut shell = Command::new("sh");
+        shell.args([
+            "-c",
+            "umask $1; exec \"$2\" export \"$3\" \"$4\"",
+            "sh",
+            mask,
+            env!("CARGO_BIN_EXE_plat"),
+        ]);
+        must(shell.arg(&image).arg(&out).output().unwrap());
+        for mode in modes {
+            let found = fs::metadata(out.join(format!("{mode:o}"))).unwrap().permissions().mode() & 0o7777;
+            assert_eq!(format!("{found:o}"), format!("{mode:o}"), "umask {mask}");
+        }
+        assert_eq!(fs::metadata(out.join("hole")).unwrap().len(), 1 << 20);
+    }
+}
+
 /// Replaces each `from` in a file by `to`, of the same length.
 fn patch(path: &Path, from: &[u8], to: &[u8]) {
     let mut bytes = fs::read(path).unwrap();

@@ -14,6 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 /// Times to set: seconds and nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct Times {
 /// Extended attributes, as full name and value.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
+/// Room that most values and lists of names need no more than: the kernel makes as much itself for each call.
+const XATTR_FEW: usize = 1 << 10;
 /// The most that Linux returns of a value, or of a list of names.
 const XATTR_MAX: usize = 64 << 10;
 /// Answers of Linux where a file system has no attributes.
@@ -71,28 +74,48 @@ impl XattrsOf<'_> {
 pub struct XattrReader {
     /// Room for one value, or the list of names.
     buffer: Vec<u8>,
+    /// The directory in which open files have paths, if `/proc` is mounted.
+    paths: Option<PathBuf>,
 }
 
 impl Default for XattrReader {
     fn default() -> Self {
-        XattrReader { buffer: vec![0; XATTR_MAX] }
+        // By its number the process is found faster.
+        let own = Path::new("/proc").join(std::fs::read_link("/proc/self").unwrap_or_default());
+        XattrReader { buffer: vec![0; XATTR_MAX], paths: Some(own.join("fd")).filter(|paths| paths.exists()) }
     }
 }
 
 impl XattrReader {
+    #[cfg(test)]
+    pub(crate) fn without_paths() -> Self {
+        XattrReader { paths: None, ..Self::default() }
+    }
+
+    /// True if the attributes of everything can be asked for: open files have paths in `/proc`.
+    #[must_use]
+    pub fn has_paths(&self) -> bool {
+        self.paths.is_some()
+    }
+
+    /// A path of an entry of an open directory.
+    pub(crate) fn path_of(&self, directory: BorrowedFd<'_>, name: &OsStr) -> Option<PathBuf> {
+        Some(self.paths.as_ref()?.join(directory.as_raw_fd().to_string()).join(name))
+    }
+
     /// The extended attributes of a file, but for those that the caller may not see.
     ///
     /// # Errors
     /// The system's, with what was tried.
     pub fn read(&mut self, of: XattrsOf<'_>) -> Result<Xattrs, (&'static str, Errno)> {
-        let len = match of.list(&mut self.buffer) {
+        let len = match within(&mut self.buffer, |room| of.list(room)) {
             Err(error) if NO_XATTRS.contains(&error) => 0,
             listed => listed.map_err(|error| ("list the attributes of", error))?,
         };
         let names = self.buffer.get(..len).unwrap_or_default().to_vec();
         let mut found = Xattrs::new();
         for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-            match of.get(OsStr::from_bytes(name), &mut self.buffer) {
+            match within(&mut self.buffer, |room| of.get(OsStr::from_bytes(name), room)) {
                 Ok(len) => found.push((name.to_vec(), self.buffer.get(..len).unwrap_or_default().to_vec())),
                 // Listed, but gone or not for the caller: trusted attributes belong to the administrator.
                 Err(error) if error == Errno::NODATA || NO_XATTRS.contains(&error) => {}
@@ -100,6 +123,14 @@ impl XattrReader {
             }
         }
         Ok(found)
+    }
+}
+
+/// Asks with little room first.
+fn within(buffer: &mut [u8], ask: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<usize, Errno> {
+    match ask(buffer.get_mut(..XATTR_FEW).unwrap_or_default()) {
+        Err(Errno::RANGE) => ask(buffer),
+        asked => asked,
     }
 }
 
@@ -268,6 +299,13 @@ impl Handle {
     /// Name of the handle itself; it leads to the file, even if that is a link.
     fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.descriptor.as_raw_fd())
+    }
+}
+
+impl From<File> for Handle {
+    /// The handle of a file that is needed for nothing else any more.
+    fn from(descriptor: File) -> Self {
+        Self { descriptor, by_name: false }
     }
 }
 

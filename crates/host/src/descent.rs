@@ -102,9 +102,9 @@ impl Descent {
         Ok(())
     }
 
-    /// Goes up by one directory; at the beginning nothing is done.
-    pub fn leave(&mut self) {
-        self.levels.pop();
+    /// Goes up by one directory, and gives the one that it leaves where that is open; at the beginning nothing is done.
+    pub fn leave(&mut self) -> Option<Directory> {
+        self.levels.pop()?.open
     }
 }
 

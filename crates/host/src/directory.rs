@@ -1,8 +1,8 @@
 //! An open directory, and what can be done with the names in it.
 
-use crate::attributes::Handle;
+use crate::attributes::{Handle, XattrReader, Xattrs, XattrsOf};
 use crate::facts::{Facts, Kind};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags, SeekFrom};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -10,6 +10,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path};
+
+/// Bytes of names that are read at once.
+const LISTED_AT_ONCE: usize = 32 << 10;
 
 const ENTER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -199,9 +202,21 @@ impl Directory {
     }
 
     fn open_regular(&self, name: &OsStr, access: OFlags) -> io::Result<(File, Facts)> {
-        let name = component(name)?;
         // To open a device can have an effect, so it is looked at before; and after, since names change.
         regular(&self.look(name)?)?;
+        self.open_seen(name, access)
+    }
+
+    /// Opens what was a regular file when somebody looked, for reading, as [`Directory::open_file`] does.
+    ///
+    /// # Errors
+    /// As [`Directory::open_file`]. Where a device has taken the name since that look, it is opened, and closed at once.
+    pub fn open_listed(&self, name: impl AsRef<OsStr>) -> io::Result<(File, Facts)> {
+        self.open_seen(name.as_ref(), OFlags::RDONLY)
+    }
+
+    fn open_seen(&self, name: &OsStr, access: OFlags) -> io::Result<(File, Facts)> {
+        let name = component(name)?;
         let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(self, name, flags, Mode::empty()) {
             Err(Errno::LOOP) => return Err(not_regular(Kind::Symlink)),
@@ -400,6 +415,52 @@ impl Directory {
         Ok(Entries { directory: rustix::fs::Dir::new(opened)? })
     }
 
+    /// All names in the directory, as [`Directory::entries`] gives them, without a second opening of it: its position, which
+    /// handles of [`Directory::try_clone`] share, is at the end after that.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub fn names(&mut self) -> io::Result<Vec<OsString>> {
+        rustix::fs::seek(&self.descriptor, SeekFrom::Start(0))?;
+        let mut names = Vec::new();
+        let mut room = Vec::with_capacity(LISTED_AT_ONCE);
+        let mut entries = RawDir::new(&self.descriptor, room.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(OsString::from_vec(name.to_vec()));
+            }
+        }
+        Ok(names)
+    }
+
+    /// The extended attributes of an entry of that kind, but for those that the caller may not see. Where `/proc` is not
+    /// mounted, only files and directories seem to have some.
+    ///
+    /// # Errors
+    /// The system's, with what was tried.
+    pub fn xattrs(
+        &self,
+        name: impl AsRef<OsStr>,
+        kind: Kind,
+        reader: &mut XattrReader,
+    ) -> Result<Xattrs, (&'static str, io::Error)> {
+        let name = component(name.as_ref()).map_err(|error| ("list the attributes of", error))?;
+        // Linux before 6.13 has no call relative to a directory.
+        if let Some(entry) = reader.path_of(self.as_fd(), name) {
+            let read = reader.read(XattrsOf::Entry(entry.as_os_str()));
+            return read.map_err(|(what, error)| (what, error.into()));
+        }
+        let opened: OwnedFd = match kind {
+            Kind::File => self.open_listed(name).map(|(file, _)| file.into()),
+            Kind::Directory => self.enter(name).map(OwnedFd::from),
+            _ => return Ok(Xattrs::new()),
+        }
+        .map_err(|error| ("open", error))?;
+        reader.read(XattrsOf::Open(opened.as_fd())).map_err(|(what, error)| (what, error.into()))
+    }
+
     /// Makes the names in the directory stable.
     ///
     /// # Errors
@@ -419,6 +480,12 @@ impl From<OwnedFd> for Directory {
 impl From<Directory> for OwnedFd {
     fn from(directory: Directory) -> Self {
         directory.descriptor
+    }
+}
+
+impl From<Directory> for Handle {
+    fn from(directory: Directory) -> Self {
+        Handle::from(File::from(directory.descriptor))
     }
 }
 

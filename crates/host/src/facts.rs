@@ -62,6 +62,8 @@ pub struct Facts {
     pub gid: u32,
     /// Length in bytes.
     pub size: u64,
+    /// Blocks of 512 bytes that hold its data.
+    pub blocks: u64,
     /// Names.
     pub links: u64,
     /// Identity.
@@ -112,6 +114,7 @@ impl Facts {
             uid: stat.st_uid,
             gid: stat.st_gid,
             size: u64::try_from(stat.st_size).unwrap_or(0),
+            blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
             #[allow(clippy::useless_conversion)] // 32 bits on some processors
             links: u64::from(stat.st_nlink),
             id: Id { device: stat.st_dev, inode: stat.st_ino },

@@ -9,6 +9,9 @@
 //! rule that Linux has for shared directories: a link of another user in a sticky directory is refused
 //! ([`Output::new`]), whether the system has `fs.protected_symlinks` on or off.
 //!
+//! Files of the system ([`system`]) and looks at what a path means ([`mod@path`]) are here as well: no other crate of the
+//! product names a file by its path to the system, but for the exceptions that clippy is told of, each with its reason.
+//!
 //! Excludes what is in files, who may use an image at the same time, and devices.
 
 #![forbid(unsafe_code)]
@@ -19,8 +22,10 @@ mod descent;
 mod directory;
 mod facts;
 mod output;
+pub mod path;
 mod random;
 mod reach;
+pub mod system;
 mod tree;
 mod unfinished;
 mod walk;

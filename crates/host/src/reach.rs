@@ -192,7 +192,7 @@ pub(crate) fn entry_of(above: &Directory, name: &OsStr) -> io::Result<(Facts, Op
             Ok((directory.facts()?, Opened::Directory(directory)))
         }
         Kind::File => {
-            let (file, facts) = above.open_file(name)?;
+            let (file, facts) = above.open_listed(name)?;
             Ok((facts, Opened::File(file)))
         }
         Kind::Symlink => Ok((facts, Opened::Link(above.read_link(name)?))),

@@ -72,8 +72,8 @@ pub trait Visitor {
 }
 
 /// Names of a directory in their order.
-fn names(directory: &Directory) -> io::Result<Vec<OsString>> {
-    let mut names = directory.entries()?.collect::<io::Result<Vec<_>>>()?;
+fn names(directory: &mut Directory) -> io::Result<Vec<OsString>> {
+    let mut names = directory.names()?;
     names.sort();
     // The next one is the last of the list.
     names.reverse();
@@ -104,8 +104,8 @@ pub fn walk<V: Visitor>(
 ) -> Result<(), V::Failure> {
     let name = path.file_name().unwrap_or_default();
     visitor.visit(&Entry { name, path, facts, depth: 0, above: None }, &opened)?;
-    let Opened::Directory(base) = opened else { return Ok(()) };
-    let names = listed(visitor, path, &base)?;
+    let Opened::Directory(mut base) = opened else { return Ok(()) };
+    let names = listed(visitor, path, &mut base)?;
     let levels = vec![Level { path: path.to_owned(), facts, names }];
     let mut walk = Walk { visitor, way: Descent::new(base), levels };
     while let Some(level) = walk.levels.last_mut() {
@@ -124,7 +124,7 @@ pub fn walk<V: Visitor>(
 fn listed<V: Visitor>(
     visitor: &mut V,
     path: &Path,
-    directory: &Directory,
+    directory: &mut Directory,
 ) -> Result<Vec<OsString>, V::Failure> {
     match names(directory) {
         Ok(names) => Ok(names),
@@ -148,8 +148,8 @@ impl<V: Visitor> Walk<'_, V> {
         };
         let entry = Entry { name, path: &path, facts, depth, above: Some(above) };
         self.visitor.visit(&entry, &opened)?;
-        let Opened::Directory(directory) = opened else { return Ok(()) };
-        let names = listed(self.visitor, &path, &directory)?;
+        let Opened::Directory(mut directory) = opened else { return Ok(()) };
+        let names = listed(self.visitor, &path, &mut directory)?;
         if let Err(error) = self.way.go(name, directory) {
             self.visitor.failed(&path, error)?;
             return self.visitor.leave(&Entry { name, path: &path, facts, depth, above: None });

@@ -9,7 +9,7 @@ use super::source::Code;
 const FORMS: [&str; 6] = ["uid == 0", "uid != 0", "uid() == 0", "uid() != 0", "user == 0", "is_root()"];
 
 /// Files with such comparisons, how many, and what they are about.
-const KNOWN: [(&str, usize, &str); 11] = [
+const KNOWN: [(&str, usize, &str); 10] = [
     (
         "crates/cli/src/mount/tree/callers.rs",
         5,
@@ -23,7 +23,6 @@ const KNOWN: [(&str, usize, &str); 11] = [
     ),
     ("crates/cli/src/control/server.rs", 1, "who may connect at all: root's tickets are judged like all"),
     ("crates/host/src/facts.rs", 1, "whose files are trusted: the user's own, and those of root"),
-    ("crates/image/src/export/directory.rs", 1, "whether owners that can't be set are to be expected"),
     ("crates/lab/src/peers/peer.rs", 1, "what a measurement needs"),
     ("crates/lab/src/peers/mbstats.rs", 1, "what a measurement needs"),
     ("crates/testkit/src/mount.rs", 1, "what a test needs"),

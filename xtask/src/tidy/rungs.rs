@@ -37,9 +37,9 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             output
             unfinished walk
-            descent reach tree
+            descent reach system tree
             directory
-            attributes
+            attributes path
             contents facts random
         ",
         knots: &[],

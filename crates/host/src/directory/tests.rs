@@ -76,3 +76,57 @@ fn names_are_listed_from_the_start_each_time() {
         assert_eq!(names, ["a", "b"]);
     }
 }
+
+#[test]
+fn names_are_listed_each_time() {
+    let top = tempfile::tempdir().unwrap();
+    let mut directory = Directory::open(top.path()).unwrap();
+    for name in ["a", "b"] {
+        directory.create(name, 0o600).unwrap();
+    }
+    for _ in 0..2 {
+        let mut names = directory.names().unwrap();
+        names.sort();
+        assert_eq!(names, ["a", "b"]);
+    }
+    // More than is read at once.
+    let long = "n".repeat(200);
+    (0..500).for_each(|number| drop(directory.create(format!("{long}{number}"), 0o600).unwrap()));
+    assert_eq!(directory.names().unwrap().len(), 502);
+}
+
+#[test]
+fn what_took_the_place_of_a_listed_file_is_not_read() {
+    let top = tempfile::tempdir().unwrap();
+    let directory = Directory::open(top.path()).unwrap();
+    directory.create("file", 0o600).unwrap();
+    assert!(directory.open_listed("file").is_ok());
+    directory.make_node("pipe", Kind::Fifo, (0, 0)).unwrap();
+    directory.symlink(b"file", "link").unwrap();
+    directory.make_directory("below").unwrap();
+    for name in ["pipe", "link", "below"] {
+        assert!(
+            directory.open_listed(name).unwrap_err().to_string().contains("not a regular file"),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn attributes_longer_than_the_first_try_are_read() {
+    let top = tempfile::tempdir().unwrap();
+    let directory = Directory::open(top.path()).unwrap();
+    let handle = Handle::from(directory.create("file", 0o600).unwrap());
+    let values: Vec<(Vec<u8>, Vec<u8>)> = (0..9)
+        .map(|number| (format!("user.{}{number}", "n".repeat(200)).into(), vec![number; 2000]))
+        .collect();
+    if values.iter().any(|(name, value)| handle.set_xattr(name, value).is_err()) {
+        eprintln!("SKIPPED: this file system holds no such attributes");
+        return;
+    }
+    for mut reader in [XattrReader::default(), XattrReader::without_paths()] {
+        let mut read = directory.xattrs("file", Kind::File, &mut reader).unwrap();
+        read.sort();
+        assert!(read == values);
+    }
+}

@@ -212,8 +212,8 @@ impl<'a> Difference<'a> {
         };
         let mut meter = Meter::new(Watch::default());
         let inode = item.metadata.inode;
-        let (meter, keep) = (&mut meter, None);
-        self.sink.file(&white, &mut Contents { volume: self.now, inode, path: &path, meter, keep })
+        let (meter, keep, room) = (&mut meter, None, &mut Vec::new());
+        self.sink.file(&white, &mut Contents { volume: self.now, inode, path: &path, meter, keep, room })
     }
 
     /// Tells what became of an item; whether it is to be passed on.

@@ -9,7 +9,7 @@ use super::{Contents, ExportError, Item, Loss, Losses, Sink};
 use crate::archive::{Timestamp, Xattr};
 use ondisk::inode::FileType;
 use platfs::Metadata;
-use platfs_host::{Descent, Directory, Handle, Kind};
+use platfs_host::{Descent, Directory, Facts, Handle, Kind};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
@@ -24,7 +24,8 @@ pub(super) struct DirectorySink {
     /// The name that the directory gets, for messages.
     place: PathBuf,
     levels: Vec<Level>,
-    privileged: bool,
+    /// Devices could not be made.
+    lacks_devices: bool,
     losses: Losses,
 }
 
@@ -41,10 +42,9 @@ impl DirectorySink {
     /// # Errors
     /// No descriptor is left.
     pub(super) fn new(base: Directory, place: &Path) -> io::Result<Self> {
-        let privileged = rustix::process::geteuid().is_root();
-        let losses = Losses::default();
+        let (losses, lacks_devices) = (Losses::default(), false);
         let way = Descent::new(base.try_clone()?);
-        Ok(Self { base, way, place: place.to_owned(), levels: Vec::new(), privileged, losses })
+        Ok(Self { base, way, place: place.to_owned(), levels: Vec::new(), lacks_devices, losses })
     }
 
     /// What was lost.
@@ -65,24 +65,36 @@ impl DirectorySink {
     }
 
     fn regular(&mut self, item: &Item<'_>, data: &mut Contents<'_>) -> Result<(), ExportError> {
-        let made = self.here(item.path)?.create(OsStr::from_bytes(item.name), 0o600);
+        // Nobody else comes to it before the base has its own mode, so that it has its own from the beginning.
+        let mode = u32::from(item.metadata.permissions) & 0o777;
+        let made = self.here(item.path)?.create(OsStr::from_bytes(item.name), mode);
         let file = made.map_err(|error| self.failed("make", item.path, error))?;
-        let place = self.place.join(OsStr::from_bytes(item.path));
-        let wrote = |error| ExportError::Host { action: "write", path: place.clone(), error };
-        file.set_len(item.metadata.size).map_err(wrote)?;
-        data.pieces(&item.runs, |at, piece| file.write_all_at(piece, at).map_err(wrote))?;
-        self.dress(&Handle::of(&file).map_err(wrote)?, item.path, (item.metadata, &item.xattrs))
+        let wrote = |error| {
+            let path = self.place.join(OsStr::from_bytes(item.path));
+            ExportError::Host { action: "write", path, error }
+        };
+        let mut end = 0;
+        data.pieces(&item.runs, |at, piece| {
+            end = at + piece.len() as u64;
+            file.write_all_at(piece, at).map_err(wrote)
+        })?;
+        // A hole at the end.
+        if end < item.metadata.size {
+            file.set_len(item.metadata.size).map_err(wrote)?;
+        }
+        self.dress(&Handle::from(file), item.path, (item.metadata, &item.xattrs))
     }
 
-    /// Gives a file its attributes. The owner comes first, since setting it clears capabilities and set-user bits; the
-    /// times last.
+    /// Gives a new file the attributes that it has not yet. The owner comes first, since setting it clears capabilities and
+    /// set-user bits; the times last.
     fn dress(
         &mut self,
         handle: &Handle,
         path: &[u8],
         (metadata, xattrs): (&Metadata, &[Xattr]),
     ) -> Result<(), ExportError> {
-        let owned = self.give_away(handle, metadata);
+        let has = handle.facts().map_err(|error| self.failed("look at", path, error))?;
+        let owned = self.give_away(handle, &has, metadata);
         let owned = owned.map_err(|error| self.failed("set the owner of", path, error))?;
         for xattr in xattrs {
             if handle.set_xattr(&xattr.name, &xattr.value).is_err() {
@@ -91,29 +103,27 @@ impl DirectorySink {
         }
         if metadata.file_type != FileType::Symlink {
             let mode = self.mode(path, metadata, owned);
-            handle.set_mode(mode).map_err(|error| self.failed("set the mode of", path, error))?;
+            // An access control list changes the mode.
+            if mode != has.mode || !xattrs.is_empty() {
+                handle.set_mode(mode).map_err(|error| self.failed("set the mode of", path, error))?;
+            }
         }
         handle.set_times(&times(metadata)).map_err(|error| self.failed("set the times of", path, error))
     }
 
     /// Gives a file its owner, where that can be done; says whether it has the right one.
-    fn give_away(&self, handle: &Handle, metadata: &Metadata) -> io::Result<bool> {
-        let Some((uid, gid)) = self.owner(metadata) else {
-            let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-            return Ok(self.privileged || (uid, gid) == (metadata.uid, metadata.gid));
-        };
+    fn give_away(&self, handle: &Handle, has: &Facts, metadata: &Metadata) -> io::Result<bool> {
+        let (uid, gid) = (metadata.uid, metadata.gid);
+        // The number of all ones means "leave it" to the system.
+        if (has.uid, has.gid) == (uid, gid) || uid == u32::MAX || gid == u32::MAX {
+            return Ok((has.uid, has.gid) == (uid, gid));
+        }
+        // Others give no files away, and in a user namespace there is no such user.
+        let refused = [Errno::PERM, Errno::INVAL].map(Errno::raw_os_error);
         match handle.set_owner(uid, gid) {
-            // In a user namespace there is no such user.
-            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(false),
+            Err(error) if error.raw_os_error().is_some_and(|error| refused.contains(&error)) => Ok(false),
             done => done.map(|()| true),
         }
-    }
-
-    fn owner(&self, metadata: &Metadata) -> Option<(u32, u32)> {
-        // The number of all ones means "leave it" to the system.
-        let valid = |id: u32| id != u32::MAX;
-        let settable = self.privileged && valid(metadata.uid) && valid(metadata.gid);
-        settable.then_some((metadata.uid, metadata.gid))
     }
 
     /// The permission bits; those that lend the owner's rights only where the owner is the right one.
@@ -152,10 +162,10 @@ impl Sink for DirectorySink {
 
     fn leave(&mut self) -> Result<(), ExportError> {
         let Some(level) = self.levels.pop() else { return Ok(()) };
-        let handle = self.way.here().and_then(Handle::of);
-        let handle = handle.map_err(|error| self.failed("enter", &level.path, error))?;
+        let opened = self.way.here().map(drop);
         // Above the base there is nothing to go to.
-        self.way.leave();
+        let opened = opened.and_then(|()| self.way.leave().map_or_else(|| self.base.try_clone(), Ok));
+        let handle = Handle::from(opened.map_err(|error| self.failed("enter", &level.path, error))?);
         self.dress(&handle, &level.path, (&level.metadata, &level.xattrs))
     }
 
@@ -172,6 +182,7 @@ impl Sink for DirectorySink {
                 self.dress(&handle, item.path, (item.metadata, &item.xattrs))
             }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied && is_device => {
+                self.lacks_devices = true;
                 self.losses.note(Loss::Device, item.path);
                 Ok(())
             }
@@ -185,7 +196,7 @@ impl Sink for DirectorySink {
             .and_then(|(above, last)| above.link(last, self.way.here()?, OsStr::from_bytes(item.name)));
         match linked {
             // The first name was a device that could not be made.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.privileged => {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.lacks_devices => {
                 self.losses.note(Loss::Device, item.path);
                 Ok(())
             }

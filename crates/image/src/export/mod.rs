@@ -99,6 +99,8 @@ pub struct Contents<'v> {
     path: &'v [u8],
     meter: &'v mut Meter,
     keep: Option<KeepGoing<'v>>,
+    /// Memory that one file leaves to the next.
+    room: &'v mut Vec<u8>,
 }
 
 impl Contents<'_> {
@@ -117,7 +119,8 @@ impl Contents<'_> {
         let path = self.path;
         let failed = |error| ExportError::Image { path: path.to_vec(), error };
         let file = self.volume.open_file(self.inode).map_err(failed)?;
-        let mut buffer = vec![0; longest(runs).min(CHUNK)];
+        let mut buffer = std::mem::take(self.room);
+        buffer.resize(longest(runs).min(CHUNK).max(buffer.len()), 0);
         for run in runs {
             let (mut at, end) = (run.file_offset, run.file_offset.saturating_add(run.len));
             while at < end {
@@ -140,6 +143,7 @@ impl Contents<'_> {
                 at += count as u64;
             }
         }
+        *self.room = buffer;
         Ok(())
     }
 
@@ -203,6 +207,7 @@ struct Tree<'v> {
     /// Bytes of data that the volume may still hold.
     budget: u64,
     meter: Meter,
+    room: Vec<u8>,
     beside_others: bool,
     shows: Option<&'v exporter::Shows<'v>>,
     held: Vec<Option<Pin<'v>>>,
@@ -224,6 +229,7 @@ impl<'v> Tree<'v> {
             firsts: HashMap::new(),
             budget,
             meter: Meter::new(terms.watch),
+            room: Vec::new(),
             beside_others: terms.beside_others,
             shows: terms.shows,
             held: Vec::new(),
@@ -380,8 +386,8 @@ impl<'v> Tree<'v> {
             }
             _ => {}
         }
-        let (meter, keep) = (&mut self.meter, self.keep);
-        sink.file(&item, &mut Contents { volume: self.volume, inode, path, meter, keep })?;
+        let (meter, keep, room) = (&mut self.meter, self.keep, &mut self.room);
+        sink.file(&item, &mut Contents { volume: self.volume, inode, path, meter, keep, room })?;
         if metadata.links > 1 {
             self.firsts.insert(inode, path.to_vec());
         }

@@ -10,6 +10,7 @@ use super::options::SourceOptions;
 use super::reading::Reading;
 use super::{directory, foreign, owners};
 use platfs_host::{Directory, Opened, target_of};
+use rustix::fs::OFlags;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -348,7 +349,9 @@ impl Found {
         Ok(match target_of(path).map_err(failed)?.1 {
             Opened::Directory(directory) => Found::Directory(directory),
             Opened::File(file) => Found::File(Section::whole(file).map_err(failed)?),
-            Opened::Link(_) | Opened::Other => Found::Stream(File::open(path).map_err(failed)?),
+            Opened::Link(_) | Opened::Other => {
+                Found::Stream(platfs_host::path::open(path, OFlags::RDONLY).map_err(failed)?)
+            }
         })
     }
 }

@@ -8,18 +8,17 @@ use crate::source::catalogue::NodeId;
 use crate::source::error::SourceError;
 use crate::source::overlayfs::{self, Sign};
 use crate::source::whiteout::{WHITEOUT, Whiteout, whiteout};
-use rustix::fs::{FileType, Stat};
+use platfs_host::{Facts, Kind};
 
 impl Tree<'_> {
     /// The meaning of an entry of a layer to overlayfs.
-    pub(super) fn sign(&self, path: &[u8], stat: &Stat, xattrs: &[Xattr]) -> Result<Sign, SourceError> {
+    pub(super) fn sign(&self, path: &[u8], facts: &Facts, xattrs: &[Xattr]) -> Result<Sign, SourceError> {
         if !self.is_layer {
             return Ok(Sign::None);
         }
-        let kind = FileType::from_raw_mode(stat.st_mode);
         let entry = overlayfs::Entry {
-            device: (kind == FileType::CharacterDevice).then(|| device_of(stat)),
-            is_empty_file: kind == FileType::RegularFile && stat.st_size == 0,
+            device: (facts.kind == Kind::CharDevice).then(|| device_of(facts)),
+            is_empty_file: facts.kind == Kind::File && facts.size == 0,
             xattrs,
         };
         let (archive, path) = (|| self.root.display().to_string(), || path.to_vec());
@@ -51,7 +50,7 @@ impl Tree<'_> {
         }
         let mut others = Vec::new();
         for found in found {
-            let sign = self.sign(&join(&job.path, &found.name), &found.stat, &found.xattrs)?;
+            let sign = self.sign(&join(&job.path, &found.name), &found.facts, &found.xattrs)?;
             if sign == Sign::Whiteout {
                 self.builder.remove_at(job.node, &found.name);
                 continue;

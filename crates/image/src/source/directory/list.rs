@@ -4,18 +4,16 @@ use super::Failed;
 use crate::archive::{Run, Xattr};
 use crate::source::filter::Excludes;
 use ondisk::inode::InodeFlags;
-use platfs_host::{XattrReader, XattrsOf};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
-use rustix::io::Errno;
-use std::ffi::OsStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use platfs_host::{Directory, Facts, Kind, XattrReader, Xattrs, XattrsOf};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// An entry as the host reports it.
 pub(super) struct Found {
     pub(super) name: Vec<u8>,
-    pub(super) stat: Stat,
+    pub(super) facts: Facts,
     pub(super) xattrs: Vec<Xattr>,
     /// A regular file's data.
     pub(super) runs: Vec<Run>,
@@ -44,15 +42,8 @@ pub(in crate::source) fn flags_of(file: impl AsFd) -> InodeFlags {
 pub(super) struct Lister<'a> {
     exclude: &'a Excludes,
     reader: XattrReader,
-    /// Open files have paths: `/proc` is mounted.
-    has_paths: bool,
     /// Directories on which another file system is mounted are not entered.
     stays: bool,
-}
-
-/// Tells if open files have paths, by which the attributes of everything can be asked for.
-pub(super) fn has_paths() -> bool {
-    Path::new("/proc/self/fd").exists()
 }
 
 /// Paths that are left out, each with the reason.
@@ -85,13 +76,18 @@ const KERNELS: [u32; 16] = [
 
 impl<'a> Lister<'a> {
     pub(super) fn new(exclude: &'a Excludes, stays: bool) -> Self {
-        Self { exclude, stays, reader: XattrReader::default(), has_paths: has_paths() }
+        Self { exclude, stays, reader: XattrReader::default() }
     }
 
-    /// Why the contents of a directory are left out, where another file system is mounted on it.
-    pub(super) fn stops_at(&self, parent: &OwnedFd, directory: &OwnedFd) -> Option<&'static str> {
-        let device = |of| rustix::fs::fstat(of).map(|stat| stat.st_dev).ok();
-        if device(parent) == device(directory) {
+    /// Tells if the attributes of everything can be asked for.
+    pub(super) fn has_paths(&self) -> bool {
+        self.reader.has_paths()
+    }
+
+    /// Why the contents of a directory are left out, where another file system is mounted on it: other than that of the
+    /// directory above.
+    pub(super) fn stops_at(&self, above: u64, device: u64, directory: &Directory) -> Option<&'static str> {
+        if device == above {
             return None;
         }
         let kind = rustix::fs::fstatfs(directory).ok().and_then(|found| u32::try_from(found.f_type).ok());
@@ -102,20 +98,19 @@ impl<'a> Lister<'a> {
     }
 
     /// Lists the directory whose path below the root is `path`, with what vanished meanwhile.
-    pub(super) fn list(&mut self, directory: &OwnedFd, path: &[u8]) -> Result<(Vec<Found>, LeftOut), Failed> {
-        let listing = Dir::read_from(directory).map_err(|error| Failed::new("list", path, error))?;
-        let (mut found, mut left_out) = (Vec::new(), Vec::new());
-        for entry in listing {
-            let entry = entry.map_err(|error| Failed::new("list", path, error))?;
-            let name = entry.file_name().to_bytes();
-            if name == b"." || name == b".." {
+    pub(super) fn list(
+        &mut self,
+        directory: &mut Directory,
+        path: &[u8],
+    ) -> Result<(Vec<Found>, LeftOut), Failed> {
+        let names = directory.names().map_err(|error| Failed::new("list", path, error))?;
+        let (mut found, mut left_out) = (Vec::with_capacity(names.len()), Vec::new());
+        for name in names.into_iter().map(OsString::into_vec) {
+            let path = super::join(path, &name);
+            if self.exclude.matches(&path, &name) {
                 continue;
             }
-            let path = super::join(path, name);
-            if self.exclude.matches(&path, name) {
-                continue;
-            }
-            match self.look(directory.as_fd(), name, &path) {
+            match self.look(directory, name, &path) {
                 Err(failed) if failed.is_gone() => left_out.push((path, GONE)),
                 looked => found.push(looked?),
             }
@@ -123,97 +118,49 @@ impl<'a> Lister<'a> {
         Ok((found, left_out))
     }
 
-    fn look(&mut self, directory: BorrowedFd<'_>, name: &[u8], path: &[u8]) -> Result<Found, Failed> {
+    fn look(&mut self, directory: &Directory, name: Vec<u8>, path: &[u8]) -> Result<Found, Failed> {
         let failed = |action| move |error| Failed::new(action, path, error);
-        let stat =
-            rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed("look at"))?;
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        let xattrs = self.xattrs(directory, name, path, kind)?;
+        let at = OsStr::from_bytes(&name);
+        let facts = directory.look(at).map_err(failed("look at"))?;
+        let xattrs = directory.xattrs(at, facts.kind, &mut self.reader);
+        let xattrs = xattrs.map_err(|(action, error)| Failed::new(action, path, error))?;
         let (mut runs, mut target, mut flags) = (Vec::new(), Vec::new(), InodeFlags::empty());
-        match kind {
-            FileType::RegularFile => {
-                runs = file_runs(directory, name, &stat).map_err(failed("find the holes of"))?;
+        match facts.kind {
+            Kind::File => {
+                runs = file_runs(directory, at, &facts).map_err(failed("find the holes of"))?;
                 if runs.is_empty() {
                     // One that may not be opened shows none.
-                    flags = open_file(directory, name).map_or(InodeFlags::empty(), flags_of);
+                    let opened = directory.open_listed(at);
+                    flags = opened.map_or(InodeFlags::empty(), |(file, _)| flags_of(file));
                 }
             }
-            FileType::Symlink => {
-                let read = rustix::fs::readlinkat(directory, name, Vec::new()).map_err(failed("read"))?;
-                target = read.into_bytes();
-            }
+            Kind::Symlink => target = directory.read_link(at).map_err(failed("read"))?.into_vec(),
             _ => {}
         }
-        Ok(Found { name: name.to_vec(), stat, xattrs, runs, target, flags })
+        Ok(Found { name, facts, xattrs: owned(xattrs), runs, target, flags })
     }
 
-    /// The attributes of `name` in `directory`, whatever its kind. They are asked for by a path through the
-    /// open directory: Linux before 6.13 has no call relative to one. Without such paths, files and directories are
-    /// opened, and all else seems to have none.
-    pub(super) fn xattrs(
-        &mut self,
-        directory: BorrowedFd<'_>,
-        name: &[u8],
-        path: &[u8],
-        kind: FileType,
-    ) -> Result<Vec<Xattr>, Failed> {
-        let read = match kind {
-            _ if self.has_paths => {
-                let above = format!("/proc/self/fd/{}/", directory.as_raw_fd());
-                let entry = [above.as_bytes(), name].concat();
-                self.reader.read(XattrsOf::Entry(OsStr::from_bytes(&entry)))
-            }
-            FileType::RegularFile | FileType::Directory => {
-                let opened = open_file(directory, name);
-                let opened = opened.map_err(|error| Failed::new("open", path, error))?;
-                self.reader.read(XattrsOf::Open(opened.as_fd()))
-            }
-            _ => return Ok(Vec::new()),
-        };
-        let read = read.map_err(|(action, error)| Failed::new(action, path, error))?;
-        Ok(read.into_iter().map(|(name, value)| Xattr { name: name.into(), value: value.into() }).collect())
+    /// The attributes of the directory that the source is.
+    pub(super) fn xattrs_of_root(&mut self, directory: &Directory) -> Result<Vec<Xattr>, Failed> {
+        let read = self.reader.read(XattrsOf::Open(directory.as_fd()));
+        read.map(owned).map_err(|(action, error)| Failed::new(action, b"", error.into()))
     }
+}
+
+fn owned(xattrs: Xattrs) -> Vec<Xattr> {
+    xattrs.into_iter().map(|(name, value)| Xattr { name: name.into(), value: value.into() }).collect()
 }
 
 /// The runs of a file's data. Only a file with fewer blocks than its length needs is opened.
-fn file_runs(directory: BorrowedFd<'_>, name: &[u8], stat: &Stat) -> Result<Vec<Run>, Errno> {
-    let size = u64::try_from(stat.st_size).unwrap_or(0);
-    let allocated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
-    if size == 0 {
+fn file_runs(directory: &Directory, name: &OsStr, facts: &Facts) -> io::Result<Vec<Run>> {
+    if facts.size == 0 {
         return Ok(Vec::new());
     }
-    if allocated >= size {
-        return Ok(vec![Run { file_offset: 0, len: size, archive_offset: 0 }]);
+    if facts.blocks.saturating_mul(512) >= facts.size {
+        return Ok(vec![Run { file_offset: 0, len: facts.size, archive_offset: 0 }]);
     }
-    data_runs(open_file(directory, name)?.as_fd(), size)
-}
-
-fn open_file(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    rustix::fs::openat(directory, name, flags, Mode::empty())
-}
-
-/// Asks the file system for the runs of data in the first `size` bytes of a file.
-fn data_runs(file: BorrowedFd<'_>, size: u64) -> Result<Vec<Run>, Errno> {
-    let mut runs: Vec<Run> = Vec::new();
-    let mut at = 0;
-    while at < size {
-        let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
-            Ok(start) => start,
-            // No data from here to the end.
-            Err(Errno::NXIO) => break,
-            // A file system that knows no holes.
-            Err(Errno::INVAL) if runs.is_empty() => {
-                return Ok(vec![Run { file_offset: 0, len: size, archive_offset: 0 }]);
-            }
-            Err(error) => return Err(error),
-        };
-        let end = rustix::fs::seek(file, SeekFrom::Hole(start))?.min(size);
-        if end <= start {
-            break;
-        }
-        runs.push(Run { file_offset: start, len: end - start, archive_offset: start });
-        at = end;
-    }
-    Ok(runs)
+    let (file, _) = directory.open_listed(name)?;
+    let runs = platfs_host::runs(file, facts.size);
+    let run = |(start, len)| Run { file_offset: start, len, archive_offset: start };
+    Ok(runs.map(|found| found.map(run)).collect::<Result<_, _>>()?)
 }

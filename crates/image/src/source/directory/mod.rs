@@ -23,13 +23,12 @@ use super::overlayfs::Sign;
 use super::reading::Reading;
 use crate::archive::{Device, Times, Timestamp, Xattr};
 use list::{Found, LeftOut, Lister};
-use platfs_host::Directory;
+use platfs_host::{Directory, Facts, Id, Kind};
 use queue::{Job, Queue};
-use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -45,16 +44,17 @@ const WAITING: usize = 64;
 struct Failed {
     action: &'static str,
     path: Vec<u8>,
-    error: Errno,
+    error: io::Error,
 }
 
 impl Failed {
     /// The file is no longer there, or the process that it was about.
     fn is_gone(&self) -> bool {
-        matches!(self.error, Errno::NOENT | Errno::SRCH)
+        let gone = [Errno::NOENT, Errno::SRCH].map(Errno::raw_os_error);
+        self.error.raw_os_error().is_some_and(|error| gone.contains(&error))
     }
 
-    fn new(action: &'static str, path: &[u8], error: Errno) -> Self {
+    fn new(action: &'static str, path: &[u8], error: io::Error) -> Self {
         Self { action, path: path.to_vec(), error }
     }
 
@@ -97,23 +97,21 @@ fn read_tree(
     (root, directory): (&Path, Directory),
     is_layer: bool,
 ) -> Result<(), SourceError> {
-    if !list::has_paths() {
-        reading.warnings.push(SourceWarning::NoPaths);
-    }
     let exclude = builder.options().exclude.clone();
     let (threads, stays) = (builder.options().threads, builder.options().one_file_system);
     let kept = directory.try_clone().map_err(|error| SourceError::host("open", root, error))?;
-    let directory = OwnedFd::from(directory);
     let host = builder
         .host_root(root, kept)
         .map_err(|error| SourceError::Tree { archive: root.display().to_string(), error })?;
     let mut tree = Tree { reading, builder, root, is_layer, links: HashMap::new(), left_out: 0 };
     let mut lister = Lister::new(&exclude, stays);
-    tree.put_root(&directory, &mut lister).map_err(|failed| failed.below(root))??;
+    if !lister.has_paths() {
+        tree.reading.warnings.push(SourceWarning::NoPaths);
+    }
+    let device = tree.put_root(&directory, &mut lister).map_err(|failed| failed.below(root))??;
     let queue = Queue::default();
-    let top =
-        Job { parent: Arc::new(directory), name: None, path: Vec::new(), node: tree.builder.base(), host };
-    queue.push(vec![top]);
+    let (parent, node) = (Arc::new(directory), tree.builder.base());
+    queue.push(vec![Job { parent, name: None, device, path: Vec::new(), node, host }]);
     let threads = threads.map_or_else(default_threads, |count| count.get().min(MOST_THREADS));
     let (send, receive) = mpsc::sync_channel(WAITING);
     std::thread::scope(|scope| {
@@ -147,8 +145,8 @@ const WARNINGS: usize = 64;
 
 /// The entries of one directory.
 struct Listing {
-    /// None if it was not entered.
-    directory: Option<Arc<OwnedFd>>,
+    /// The directory with its file system; none if it was not entered.
+    directory: Option<(Arc<Directory>, u64)>,
     job: Job,
     found: Vec<Found>,
     left_out: LeftOut,
@@ -170,25 +168,26 @@ struct Tree<'a> {
     /// Names of whiteouts have their meaning.
     is_layer: bool,
     /// Files of several names met before.
-    links: HashMap<(u64, u64), NodeId>,
+    links: HashMap<Id, NodeId>,
     /// Paths that were left out.
     left_out: usize,
 }
 
 impl Tree<'_> {
+    /// Puts the directory that the source is; its file system.
     fn put_root(
         &mut self,
-        directory: &OwnedFd,
+        directory: &Directory,
         lister: &mut Lister<'_>,
-    ) -> Result<Result<(), SourceError>, Failed> {
-        let stat = rustix::fs::fstat(directory).map_err(|error| Failed::new("look at", b"", error))?;
-        let xattrs = lister.xattrs(directory.as_fd(), b".", b"", FileType::Directory)?;
-        Ok(self.put_base(&stat, &xattrs))
+    ) -> Result<Result<u64, SourceError>, Failed> {
+        let facts = directory.facts().map_err(|error| Failed::new("look at", b"", error))?;
+        let xattrs = lister.xattrs_of_root(directory)?;
+        Ok(self.put_base(&facts, &xattrs).map(|()| facts.id.device))
     }
 
-    fn put_base(&mut self, stat: &Stat, xattrs: &[Xattr]) -> Result<(), SourceError> {
-        let sign = self.sign(b"", stat, xattrs)?;
-        let put = self.builder.put(b"", attributes(stat, self.shown(xattrs)), NewNode::Directory);
+    fn put_base(&mut self, facts: &Facts, xattrs: &[Xattr]) -> Result<(), SourceError> {
+        let sign = self.sign(b"", facts, xattrs)?;
+        let put = self.builder.put(b"", attributes(facts, self.shown(xattrs)), NewNode::Directory);
         let node = put.map_err(|error| self.misplaced(error))?;
         self.hide_below(sign, node)
     }
@@ -220,19 +219,19 @@ impl Tree<'_> {
                 self.reading.warnings.push(warning);
             }
         }
-        let Some(directory) = directory else { return Ok(jobs) };
+        let Some((directory, device)) = directory else { return Ok(jobs) };
         self.builder.set_flags(job.node, list::flags_of(&*directory));
         for (found, sign) in self.whiteouts(&job, found)? {
             self.reading.meter.file()?;
             let path = join(&job.path, &found.name);
-            if self.builder.options().except.contains(&(found.stat.st_dev, found.stat.st_ino)) {
+            if self.builder.options().except.contains(&(found.facts.id.device, found.facts.id.inode)) {
                 let reason = "it is what the image is to replace";
                 self.reading.warnings.push(SourceWarning::LeftOut { path, reason });
                 continue;
             }
             if let Some((node, host)) = self.put(&job, &path, (&found, sign))? {
                 let parent = Arc::clone(&directory);
-                jobs.push(Job { parent, name: Some(found.name), path, node, host });
+                jobs.push(Job { parent, name: Some(found.name), device, path, node, host });
             }
         }
         Ok(jobs)
@@ -245,16 +244,15 @@ impl Tree<'_> {
         path: &[u8],
         (found, sign): (&Found, Sign),
     ) -> Result<Option<(NodeId, u32)>, SourceError> {
-        let stat = &found.stat;
-        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        let inode = (stat.st_dev, stat.st_ino);
-        let several = !is_directory && stat.st_nlink > 1;
-        if let Some(&node) = self.links.get(&inode).filter(|_| several) {
+        let facts = &found.facts;
+        let is_directory = facts.kind == Kind::Directory;
+        let several = !is_directory && facts.links > 1;
+        if let Some(&node) = self.links.get(&facts.id).filter(|_| several) {
             let linked = self.builder.link_at(job.node, &found.name, node);
             return linked.map(|()| None).map_err(|error| self.misplaced(error));
         }
         if is_directory {
-            let attributes = attributes(stat, self.shown(&found.xattrs));
+            let attributes = attributes(facts, self.shown(&found.xattrs));
             let put = self.builder.put_host_directory((job.node, job.host), &found.name, attributes);
             let (node, host) = put.map_err(|error| self.misplaced(error))?;
             self.hide_below(sign, node)?;
@@ -262,7 +260,7 @@ impl Tree<'_> {
         }
         let put = self.put_leaf(job, found).map_err(|error| self.misplaced(error))?;
         match put {
-            Some(node) if several => drop(self.links.insert(inode, node)),
+            Some(node) if several => drop(self.links.insert(facts.id, node)),
             Some(_) => {}
             None => {
                 let reason = "its kind is unknown";
@@ -274,25 +272,25 @@ impl Tree<'_> {
 
     /// Puts a file that is no directory. `None` for a kind that no file system of ours has.
     fn put_leaf(&mut self, job: &Job, found: &Found) -> Result<Option<NodeId>, CatalogueError> {
-        let stat = &found.stat;
-        let device = device_of(stat);
-        let new = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => NewNode::File {
-                size: u64::try_from(stat.st_size).unwrap_or(0),
+        let facts = &found.facts;
+        let device = device_of(facts);
+        let new = match facts.kind {
+            Kind::File => NewNode::File {
+                size: facts.size,
                 runs: &found.runs,
                 origin: match found.runs.is_empty() {
                     true => Origin::Section(0),
                     false => self.builder.add_host_file(job.host, &found.name)?,
                 },
             },
-            FileType::Symlink => NewNode::Symlink(&found.target),
-            FileType::CharacterDevice => NewNode::CharDevice(device),
-            FileType::BlockDevice => NewNode::BlockDevice(device),
-            FileType::Fifo => NewNode::Fifo,
-            FileType::Socket => NewNode::Socket,
-            FileType::Directory | FileType::Unknown => return Ok(None),
+            Kind::Symlink => NewNode::Symlink(&found.target),
+            Kind::CharDevice => NewNode::CharDevice(device),
+            Kind::BlockDevice => NewNode::BlockDevice(device),
+            Kind::Fifo => NewNode::Fifo,
+            Kind::Socket => NewNode::Socket,
+            Kind::Directory | Kind::Unknown => return Ok(None),
         };
-        let attributes = attributes(stat, self.shown(&found.xattrs));
+        let attributes = attributes(facts, self.shown(&found.xattrs));
         let node = self.builder.put_at(job.node, &found.name, attributes, new)?;
         self.builder.set_flags(node, found.flags);
         Ok(Some(node))
@@ -307,18 +305,17 @@ fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, name].join(&b'/') }
 }
 
-fn device_of(stat: &Stat) -> Device {
-    Device { major: rustix::fs::major(stat.st_rdev), minor: rustix::fs::minor(stat.st_rdev) }
+fn device_of(facts: &Facts) -> Device {
+    let (major, minor) = facts.device;
+    Device { major, minor }
 }
 
-fn attributes(stat: &Stat, xattrs: Vec<Xattr>) -> Attributes {
-    // Linux keeps nanoseconds below 10^9.
-    let nanos = u32::try_from(stat.st_mtime_nsec).unwrap_or(0).min(999_999_999);
-    let modified = Timestamp { seconds: stat.st_mtime, nanoseconds: nanos };
+fn attributes(facts: &Facts, xattrs: Vec<Xattr>) -> Attributes {
+    let (seconds, nanoseconds) = facts.modified;
     Attributes {
-        mode: u16::try_from(stat.st_mode & 0o7777).unwrap_or(0),
-        ids: Ids { uid: stat.st_uid, gid: stat.st_gid },
-        times: Times { modified, ..Times::default() },
+        mode: u16::try_from(facts.mode).unwrap_or(0),
+        ids: Ids { uid: facts.uid, gid: facts.gid },
+        times: Times { modified: Timestamp { seconds, nanoseconds }, ..Times::default() },
         xattrs,
     }
 }

@@ -3,16 +3,19 @@
 use super::list::{GONE, Lister};
 use super::{Failed, Listing};
 use crate::source::catalogue::NodeId;
-use rustix::fs::{Mode, OFlags};
-use std::os::fd::OwnedFd;
+use platfs_host::Directory;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A directory to be listed.
 pub(super) struct Job {
     /// The open directory that holds it, or itself if it has no name.
-    pub(super) parent: Arc<OwnedFd>,
+    pub(super) parent: Arc<Directory>,
     pub(super) name: Option<Vec<u8>>,
+    /// The file system of the one that holds it.
+    pub(super) device: u64,
     /// Its path below the source.
     pub(super) path: Vec<u8>,
     pub(super) node: NodeId,
@@ -78,20 +81,19 @@ impl Queue {
 }
 
 fn list(lister: &mut Lister<'_>, job: Job) -> Result<Listing, Failed> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = match &job.name {
-        None => Arc::clone(&job.parent),
-        Some(name) => {
-            let opened = rustix::fs::openat(&job.parent, name.as_slice(), flags, Mode::empty());
-            match opened.map(Arc::new).map_err(|error| Failed::new("open", &job.path, error)) {
-                Err(failed) if failed.is_gone() => return Ok(Listing::without(job, GONE)),
-                opened => opened?,
-            }
-        }
+    let opened = match &job.name {
+        None => job.parent.try_clone(),
+        Some(name) => job.parent.enter(OsStr::from_bytes(name)),
     };
-    if let Some(reason) = job.name.as_ref().and_then(|_| lister.stops_at(&job.parent, &directory)) {
+    let mut directory = match opened.map_err(|error| Failed::new("open", &job.path, error)) {
+        Err(failed) if failed.is_gone() => return Ok(Listing::without(job, GONE)),
+        opened => opened?,
+    };
+    let facts = directory.facts().map_err(|error| Failed::new("look at", &job.path, error))?;
+    let device = facts.id.device;
+    if let Some(reason) = lister.stops_at(job.device, device, &directory) {
         return Ok(Listing::without(job, reason));
     }
-    let (found, left_out) = lister.list(&directory, &job.path)?;
-    Ok(Listing { directory: Some(directory), job, found, left_out })
+    let (found, left_out) = lister.list(&mut directory, &job.path)?;
+    Ok(Listing { directory: Some((Arc::new(directory), device)), job, found, left_out })
 }

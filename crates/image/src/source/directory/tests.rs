@@ -25,7 +25,8 @@ fn a_tree_arrives_whole() {
     fs::hard_link(path("d/f"), path("g")).unwrap();
     symlink("d/f", path("s")).unwrap();
     fs::write(path("empty"), b"").unwrap();
-    rustix::fs::mknodat(rustix::fs::CWD, path("fifo"), FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, path("fifo"), rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+        .unwrap();
     let tagged = rustix::fs::setxattr(path("g"), "user.tag", b"v", rustix::fs::XattrFlags::empty()).is_ok();
 
     let catalogue = catalogue(root.path(), SourceOptions::default()).unwrap();
