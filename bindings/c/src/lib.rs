@@ -14,6 +14,8 @@
 //! Unsafe code stands here because a C program's pointers can't be checked. Each function turns them into references at
 //! once, by `raw`; all else is safe.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod facts;
 mod failure;
 mod file;

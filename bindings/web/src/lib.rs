@@ -12,6 +12,8 @@
 //!
 //! Everything runs in a worker of the page, one call at a time. Nothing is ever written.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 #[cfg(target_arch = "wasm32")]
 mod boundary;
 mod browse;

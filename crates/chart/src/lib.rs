@@ -3,6 +3,7 @@
 //! Owns how things look, and how untrusted names get into markup. Knows no file system and reads nothing: what is drawn
 //! is numbers and names.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![forbid(unsafe_code)]
 
 mod colours;

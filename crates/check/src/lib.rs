@@ -61,6 +61,7 @@
 //! sound leaves its facts. What is not is looked at once more by one thread that reports it,
 //! mends it, and takes its facts then; so that the order of issues does not depend on threads.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![forbid(unsafe_code)]
 
 mod apply;

@@ -1,6 +1,8 @@
 //! Everything behind the `plat` command: the library half exists so that tests and fuzz targets can
 //! reach it. It is no public interface; programs use the crates `platfs` and `platfs-image`.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod bulk;
 pub mod check;
 pub mod clock;

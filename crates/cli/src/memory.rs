@@ -4,10 +4,11 @@
 //! what a server lacks by its limits, and how a panic is printed where there may be no memory for that. Excludes what the
 //! memory is used for.
 
+use std::io;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
+use platfs_host::system;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
@@ -17,16 +18,16 @@ const GROUPS: &str = "/sys/fs/cgroup";
 /// Bytes of memory of this machine, as Linux reports it.
 #[must_use]
 pub fn of_machine() -> Option<u64> {
-    total(&fs::read_to_string("/proc/meminfo").unwrap_or_default())
+    total(&system::text("/proc/meminfo").unwrap_or_default())
 }
 
 /// Bytes that a limit leaves to this process, if there is one below what the machine has.
 #[must_use]
 pub fn limit() -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let text = system::text("/proc/self/cgroup").unwrap_or_default();
     let of_groups = places(&text, Path::new(GROUPS)).into_iter().filter_map(|file| {
         // `max` is none.
-        fs::read_to_string(file).ok()?.trim().parse::<u64>().ok()
+        system::text(file).ok()?.trim().parse::<u64>().ok()
     });
     let least = of_groups.chain(getrlimit(Resource::As).current).min()?;
     (of_machine().is_none_or(|machine| least < machine)).then_some(least)
@@ -122,6 +123,7 @@ mod tests {
     use testkit::again;
 
     use super::*;
+    use std::fs;
 
     #[test]
     fn memory_is_read_where_it_is_known() {

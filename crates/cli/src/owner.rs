@@ -26,7 +26,7 @@ impl Names {
             QuotaKind::Group => (groups, 2),
             QuotaKind::Project => (projects, 1),
         };
-        Self::parse(&std::fs::read_to_string(path).unwrap_or_default(), column)
+        Self::parse(&platfs_host::system::text(path).unwrap_or_default(), column)
     }
 
     fn parse(text: &str, column: usize) -> Self {

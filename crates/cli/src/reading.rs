@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
 
 use ondisk::features::Incompat;
@@ -13,6 +12,7 @@ use platfs::device::Device;
 use platfs::journal::Recovery;
 use platfs::{Error, Key, OpenOptions, Volume};
 use platfs_forensics::Ground;
+use platfs_host::path;
 
 use crate::console::{Console, Failure};
 use crate::door;
@@ -222,7 +222,7 @@ pub fn open_device(image: &OsStr) -> Result<Arc<dyn Device>, Failure> {
 fn with_colon(image: &OsStr) -> Option<String> {
     let text = image.to_str().filter(|text| !stores::is_meant(OsStr::new(text)))?;
     let (file, path) = text.split_once(':')?;
-    let is_meant = path.starts_with('/') && Path::new(file).exists() && !Path::new(image).exists();
+    let is_meant = path.starts_with('/') && path::is_there(file) && !path::is_there(image);
     is_meant.then(|| format!("image and path are words of their own: `{file} {path}`"))
 }
 

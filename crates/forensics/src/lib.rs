@@ -4,6 +4,7 @@
 //! the transactions that still lie in a [journal](log), what a superblock says in [words](facts). Excludes: judging a volume (`platfs-check`), changing it, and
 //! everything about terminals.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![forbid(unsafe_code)]
 
 pub mod facts;

@@ -53,6 +53,7 @@
 //! The library never prints, reads no environment, and takes clock and randomness as values
 //! ([`OpenOptions`]): what it writes is a function of its inputs.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![forbid(unsafe_code)]
 #![warn(unnameable_types)]
 

@@ -1,6 +1,11 @@
 //! Attaching a file system to a directory and detaching it: by mount(2) where that is allowed, else
 //! by fusermount3, which is allowed to do it for everybody.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the place of a mount has no other name than its path, and the device has one"
+)]
+
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSliceMut, Read};

@@ -6,6 +6,7 @@
 //! A transport carries requests to a [`Service`] and its answers back. The trait is narrow on purpose:
 //! calls return values, so a transport can be replaced without touching what is served.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![deny(unsafe_code)]
 
 mod ask;

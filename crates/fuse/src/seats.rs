@@ -38,6 +38,7 @@ pub(crate) struct Turns {
 impl Seat {
     /// The calling thread's.
     fn of_this_thread() -> Self {
+        #[expect(clippy::disallowed_methods, reason = "what the kernel shows of threads and processors")]
         let about = |name: &str| File::open(format!("/proc/thread-self/{name}")).ok();
         let (turns, state) = (about("schedstat"), about("stat"));
         Seat { thread: rustix::thread::gettid(), served: AtomicU64::new(0), turns, state }

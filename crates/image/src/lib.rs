@@ -40,6 +40,7 @@
 //!
 //! [`CatalogueBuilder`]: source::CatalogueBuilder
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![forbid(unsafe_code)]
 #![deny(missing_docs, unnameable_types)]
 // Without archives, parts of the catalogue and its bounds that only they use are left alone.

@@ -6,7 +6,7 @@
 //! stores.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -131,7 +131,7 @@ impl ImageSpec {
         let whole = Self::whole(name);
         let bytes = name.as_bytes();
         let Some(at) = bytes.iter().rposition(|byte| *byte == b'@') else { return whole };
-        if fs::symlink_metadata(name).is_ok() {
+        if platfs_host::path::is_taken(name) {
             return whole;
         }
         let (path, part) = (bytes.get(..at).unwrap_or_default(), bytes.get(at + 1..).unwrap_or_default());

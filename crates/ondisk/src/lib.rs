@@ -18,6 +18,7 @@
 //! bit, and checked accessors with our names. Writing edits the raw struct, so bits that this code
 //! does not know survive (I12).
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![forbid(unsafe_code)]
 
 pub mod acl;

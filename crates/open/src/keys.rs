@@ -78,7 +78,7 @@ pub fn is_spelled(named: &OsStr) -> bool {
     // A colon stands behind the name of a key.
     let are_digits = bytes.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b':');
     let may_be = bytes.len() >= SPELLED && are_digits || digits(bytes).is_some();
-    may_be && !Path::new(rest).exists()
+    may_be && !platfs_host::path::is_there(rest)
 }
 
 /// One key, as a person names it: the digits themselves, or a file that has them or the bytes. What is said to `warn`

@@ -13,6 +13,7 @@
 //! Nothing is printed: [`marks::tell_to`] and [`stores::tell_to`] say who hears of what happens meanwhile. Excludes what
 //! names mean (`platfs_image::named`), files below a directory (`platfs_host`), and what is on a device (`platfs`).
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![forbid(unsafe_code)]
 
 pub mod door;

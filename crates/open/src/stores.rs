@@ -18,13 +18,13 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use platfs::device::Device;
 use platfs_forensics::{Ground, used};
+use platfs_host::path;
 pub use platfs_store::Error;
 use platfs_store::objects::Patience;
 use platfs_store::{Address, Cache, LocalLog, Result, Store, Stored, Volume};
@@ -110,10 +110,10 @@ pub fn reached(name: &OsStr) -> Reach {
     let Ok(address) = address(name) else { return Reach::default() };
     let own = directory_of(&address);
     let cache = cache_directory(&address);
-    let log = log_directory().filter(|log| log.exists() || is_flushed_locally().unwrap_or(false));
+    let log = log_directory().filter(|log| path::is_there(log) || is_flushed_locally().unwrap_or(false));
     for directory in cache.iter().chain(&log) {
         // Where it can't be made, what needs it says so.
-        let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        let _ = platfs_host::Directory::open_or_make(directory);
     }
     let network = !address.is_local();
     let mut reads = if network { of_network() } else { Vec::new() };
@@ -162,7 +162,7 @@ fn of_network() -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let own = home.iter().flat_map(|home| [".aws", ".azure", ".config/gcloud"].map(|name| home.join(name)));
     // Where the names of hosts are asked: often a link to what another program keeps.
-    let resolver = std::fs::canonicalize("/etc/resolv.conf").ok();
+    let resolver = path::whole("/etc/resolv.conf").ok();
     SYSTEM.iter().map(PathBuf::from).chain(named).chain(own).chain(resolver).collect()
 }
 

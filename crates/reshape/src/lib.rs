@@ -8,6 +8,7 @@
 //!  image --read--> Draft --edits in memory--> Draft --judged by the check--> Change --apply--> image
 //! ```
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![forbid(unsafe_code)]
 
 pub mod draft;

@@ -43,7 +43,7 @@ pub struct Cache {
 type Disk = fn(&Path) -> Option<(u64, u64)>;
 
 fn disk(directory: &Path) -> Option<(u64, u64)> {
-    let facts = rustix::fs::statvfs(directory).ok()?;
+    let facts = rustix::fs::fstatvfs(platfs_host::Directory::open(directory).ok()?).ok()?;
     Some((facts.f_blocks.saturating_mul(facts.f_frsize), facts.f_bavail.saturating_mul(facts.f_frsize)))
 }
 

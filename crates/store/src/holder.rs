@@ -29,15 +29,15 @@ pub(crate) fn log(holder: &str) -> Option<(u64, u64)> {
 
 /// The boot of this host, and the container whose processes are seen here.
 fn space() -> String {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let boot = platfs_host::system::text("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let space = platfs_host::system::link("/proc/self/ns/pid").unwrap_or_default();
     format!("boot {} space {}", boot.trim(), space.display())
 }
 
 /// When a process of this host began, in ticks since the boot; nothing if there is none, or only what is left of it until
 /// its parent asks.
 fn begun(pid: u32) -> Option<u64> {
-    living(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    living(&platfs_host::system::text(format!("/proc/{pid}/stat")).ok()?)
 }
 
 /// As that, by the process's line.

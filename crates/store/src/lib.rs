@@ -6,6 +6,7 @@
 //!
 //! `file://` and memory need no further crate. S3, Google Cloud Storage and Azure are features (`s3`, `gs`, `az`).
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![forbid(unsafe_code)]
 
 mod address;

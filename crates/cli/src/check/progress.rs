@@ -1,9 +1,11 @@
 //! How far a check is: a bar on a terminal, or lines for a program that asked for them (`-C`).
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
 
 use platfs::check::Progress;
+use platfs_host::system;
+use rustix::fs::OFlags;
 
 use crate::progress::{self, Step};
 
@@ -44,7 +46,7 @@ impl Meter {
     /// # Errors
     /// The descriptor can't be written to.
     pub fn to_descriptor(descriptor: u32, name: &str) -> std::io::Result<Self> {
-        let file = OpenOptions::new().append(true).open(format!("/dev/fd/{descriptor}"))?;
+        let file = system::open(format!("/dev/fd/{descriptor}"), OFlags::WRONLY | OFlags::APPEND)?;
         Ok(Meter { bar: false, lines: Some((file, name.to_owned())) })
     }
 

@@ -18,6 +18,8 @@ use platfs::device::Device;
 use platfs::placement::Placing;
 use platfs::placement::parameters::PlacingError;
 use platfs::placing;
+use platfs_host::Kind;
+use platfs_host::path;
 use platfs_host::{Place, Privacy, followed};
 use platfs_image::builder::identity::{Identity, SHARED_SEED, Stated};
 use platfs_image::builder::like::identifiers;
@@ -240,7 +242,7 @@ impl Build {
             .size(self.size)
             .identity(self.identity(&asked, epoch, old.as_ref())?)
             // Reading a directory changes its times of access, and those of change can't be set.
-            .keep_times(!self.reproducible && !self.sources().iter().any(|source| Path::new(source).is_dir()))
+            .keep_times(!self.reproducible && !self.sources().iter().any(path::is_directory))
             .sync(self.sync)
             .zeroed(asked.prezeroed)
             .format(asked.options)
@@ -318,21 +320,21 @@ impl Build {
             return self.stdout(disk);
         }
         let spec = image::parse(self.image());
-        let existing = std::fs::metadata(&spec.path);
+        let existing = path::facts(&spec.path);
         let shown = image::shown(self.image());
         if existing.is_ok() && !self.force {
             return Err(Failure::exists(shown, "exists; --force replaces it"));
         }
         for path in disk.beside() {
             let shown = path.display().to_string();
-            if path.exists() && !self.force {
+            if path::is_there(path) && !self.force {
                 return Err(Failure::exists(shown, "exists; --force replaces it"));
             }
             followed(path)
                 .and_then(|path| door::replace(&path))
                 .map_err(|error| Failure::about(shown, error))?;
         }
-        let is_plain_file = existing.as_ref().is_ok_and(|found| found.is_file());
+        let is_plain_file = existing.as_ref().is_ok_and(|found| found.kind == Kind::File);
         if spec.part == Part::Whole && (existing.is_err() || is_plain_file) {
             // The output asks again when it has all; by then a long source would have been read in vain.
             followed(&spec.path)

@@ -6,6 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use platfs_host::path;
 use rustix::thread::CapabilitySet;
 
 use crate::sandbox::{Group, Plan};
@@ -61,12 +62,12 @@ pub(super) fn reshaping(image: &OsStr, undo: Option<&Path>) -> Option<Plan> {
 pub(super) fn making(image: &OsStr) -> Plan {
     let path = image::parse(image).path;
     let plan = with_image(system(), image, true);
-    let is_in_place = path.metadata().is_ok_and(|found| !found.is_file());
+    let is_in_place = path::is_there(&path) && !path::is_file(&path);
     if is_in_place { plan } else { with_output(plan, &path) }
 }
 
 fn is_directory(image: &OsStr) -> bool {
-    !stores::is_meant(image) && Path::new(image).is_dir()
+    !stores::is_meant(image) && path::is_directory(image)
 }
 
 /// A plan with files, and directories with all below them, that are read.
@@ -113,7 +114,7 @@ pub(super) fn with_output(mut plan: Plan, output: &Path) -> Plan {
 /// A plan with files that are made in a directory, if it is one, or else with that name.
 pub(super) fn with_outputs_in(plan: Plan, output: &Path) -> Plan {
     // The directory that is above any name in it.
-    if output.is_dir() { with_output(plan, &output.join("x")) } else { with_output(plan, output) }
+    if path::is_directory(output) { with_output(plan, &output.join("x")) } else { with_output(plan, output) }
 }
 
 /// The plan of a command that also gives the files that it makes owners, kinds and attributes.
@@ -150,9 +151,9 @@ pub(super) fn with_image(mut plan: Plan, name: &OsStr, write: bool) -> Plan {
 
 /// Where an output is made: its directory, itself, and where it leads to if it is a link.
 fn places(output: &Path) -> Vec<PathBuf> {
-    match output.canonicalize() {
+    match path::whole(output) {
         // What is written into as it is: a terminal, a pipe, a device.
-        Ok(there) if !there.is_file() && !there.is_dir() => vec![there],
+        Ok(there) if !path::is_file(&there) && !path::is_directory(&there) => vec![there],
         Ok(there) => vec![above(&there), above(output)],
         Err(_) => vec![above(output)],
     }

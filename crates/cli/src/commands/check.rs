@@ -14,6 +14,7 @@ use clap::Args;
 use platfs::check::{Decision, Issue, Options, Severity};
 use platfs::device::Device;
 use platfs_host::Place;
+use platfs_host::path;
 
 use super::cage;
 use super::{json, live};
@@ -240,7 +241,7 @@ impl Check {
             Ok(Held { name: name.clone(), device, mode: Mode::Look, _lock: lock })
         };
         let mode = self.mode();
-        if Path::new(&image).is_dir() && live::is_meant(&image, None) {
+        if path::is_directory(&image) && live::is_meant(&image, None) {
             return self.open_mounted(console, &image);
         }
         if mode == Mode::Look {
@@ -497,7 +498,7 @@ impl Check {
         let shown = Shown(path.as_os_str().as_encoded_bytes()).to_string();
         let written = undo::restore(path, &*device).map_err(|why| failed(format!("{shown}: {why}")))?;
         let pending = door::way_back(&image);
-        if pending.exists() {
+        if path::is_there(&pending) {
             // What was under way is taken back with what came before it.
             let removed = Place::of(&pending).and_then(|place| place.remove());
             removed.map_err(|error| Failure::about(&name, error))?;

@@ -55,7 +55,7 @@ impl Cp {
 
     fn live(&self, console: &mut Console<'_>, first: &OsStr) -> Result<Done, Failure> {
         let Some((target, rest)) = self.paths.split_last() else { return Err(live::no_path(first)) };
-        if !rest.is_empty() && !std::path::Path::new(target).is_dir() {
+        if !rest.is_empty() && !platfs_host::path::is_directory(target) {
             return Err(live::host(target, "several files need an existing directory to go to"));
         }
         let set = |on: bool, bit: u32| if on { bit } else { 0 };

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use clap::Args;
 use platfs::device::Device;
 use platfs_host::Privacy;
+use platfs_host::{Kind, path};
 use platfs_image::export::{Aspect, Change, Losses, Nowhere};
 use platfs_image::{ExportError, Exporter, Packing};
 use serde_json::{Map, Value};
@@ -97,7 +98,7 @@ impl Diff {
         out: &Path,
         write: impl FnOnce(BufWriter<std::fs::File>) -> Result<Losses, Failure>,
     ) -> Result<Losses, Failure> {
-        if std::fs::symlink_metadata(out).is_ok_and(|found| !self.force || found.is_dir()) {
+        if path::entry(out).is_ok_and(|found| !self.force || found.kind == Kind::Directory) {
             return Err(Failure::about(out.display(), "exists; --force replaces a file"));
         }
         let failed = |error: io::Error| Failure::about(out.display(), error);

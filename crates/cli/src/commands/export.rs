@@ -13,6 +13,7 @@ use clap::Args;
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::Metadata;
+use platfs_host::{Directory, Kind, path};
 use platfs_host::{Place, Privacy, left_behind};
 use platfs_image::archive::WriteError;
 use platfs_image::export::{Losses, Unread};
@@ -301,16 +302,17 @@ pub(super) fn name_left_behind(console: &mut Console<'_>, place: Option<&Place>)
 
 /// Fails if the output exists, unless it may be replaced. An empty directory counts as none.
 fn refuse_existing(out: &Path, force: bool, is_directory: bool) -> Result<(), Failure> {
-    let Ok(metadata) = std::fs::symlink_metadata(out) else { return Ok(()) };
+    let Ok(found) = path::entry(out) else { return Ok(()) };
     if is_directory {
-        let empty = metadata.is_dir() && std::fs::read_dir(out).is_ok_and(|mut names| names.next().is_none());
+        let empty = found.kind == Kind::Directory
+            && Directory::open(out).and_then(|it| it.entries()).is_ok_and(|mut names| names.next().is_none());
         return if empty {
             Ok(())
         } else {
             Err(Failure::about(out.display(), "exists and is no empty directory"))
         };
     }
-    if force && !metadata.is_dir() {
+    if force && found.kind != Kind::Directory {
         return Ok(());
     }
     Err(Failure::about(out.display(), "exists; --force replaces a file"))

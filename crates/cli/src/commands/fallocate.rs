@@ -1,12 +1,12 @@
 //! `plat fallocate`: the space of a range of a file, in an image or in a mount.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
 use platfs::Allocate;
-use rustix::fs::{CWD, FallocateFlags as Flags, Mode, OFlags};
+use platfs_host::path;
+use rustix::fs::{FallocateFlags as Flags, OFlags};
 
 use super::cage;
 use crate::console::{Console, Failure};
@@ -77,9 +77,7 @@ impl Fallocate {
 
     fn of_file(&self, name: &OsStr) -> Result<(), Failure> {
         let failed = |error: std::io::Error| Failure::about(Shown(name.as_bytes()), error);
-        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(CWD, name, flags, Mode::empty());
-        let file = file.map(File::from).map_err(|error| failed(error.into()))?;
+        let file = path::open(name, OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY).map_err(failed)?;
         let plain = |flags| Ok(rustix::fs::fallocate(&file, flags, self.offset, self.length)?);
         let done = match self.mode() {
             Allocate::CollapseRange => moving::shift(&file, false, self.offset, self.length),

@@ -12,6 +12,7 @@ use clap::Args;
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::{Metadata, Reader, State};
+use platfs_host::path;
 use platfs_host::{Place, Privacy};
 
 use super::export::Counted;
@@ -68,7 +69,7 @@ impl Get {
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let (sources, out) = self.places().ok_or_else(|| Failure::Usage("a path is missing".into()))?;
-        let into_directory = out.is_dir();
+        let into_directory = path::is_directory(out);
         let to_stdout = out == Path::new("-");
         if sources.len() > 1 && !into_directory && !to_stdout {
             return Err(needs_directory(out));
@@ -177,7 +178,7 @@ fn needs_directory(out: &Path) -> Failure {
 pub(super) fn place(source: &OsStr, out: &Path) -> Result<Place, Failure> {
     match Path::new(source).file_name() {
         Some(name) => Place::of_copy(out, name),
-        None if out.is_dir() => {
+        None if path::is_directory(out) => {
             let what = format!("{}: has no name to be given to a copy", Shown(source.as_bytes()));
             return Err(Failure::Usage(what));
         }

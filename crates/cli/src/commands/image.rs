@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use platfs_forensics::Ground;
 use platfs_forensics::metadata::{self, Copied};
+use platfs_host::path;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::Map;
 
@@ -52,7 +53,7 @@ impl Image {
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        if !self.force && self.out.symlink_metadata().is_ok() {
+        if !self.force && path::is_taken(&self.out) {
             return Err(Failure::exists(self.out.display(), "exists; `--force` replaces it"));
         }
         spare(&[&self.image], &self.out).map_err(|error| self.failed(error))?;

@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ondisk::inode::Timestamp;
+use platfs_host::path;
 use serde_json::{Map, Value};
 
 use super::json;
@@ -59,7 +60,7 @@ pub(super) fn no_path(first: &OsStr) -> Failure {
 
 /// Whether a directory of a mount by `plat mount` stands in the place of an image.
 pub(super) fn is_directory(path: &OsStr) -> bool {
-    Path::new(path).is_dir() && client::is_mounted(Path::new(path))
+    path::is_directory(path) && client::is_mounted(Path::new(path))
 }
 
 /// A path below a directory that stands in the place of an image.
@@ -99,7 +100,7 @@ pub(super) fn name(path: &OsStr) -> Result<Found, Failure> {
 /// Where something goes that is to have the name of `source`: into `target` if that is a directory, else exactly there.
 pub(super) fn target(source: &OsStr, target: &OsStr) -> Result<OsString, Failure> {
     let path = Path::new(target);
-    if !path.is_dir() {
+    if !path::is_directory(path) {
         return Ok(target.to_owned());
     }
     let name = Path::new(source).file_name().ok_or_else(|| host(source, "has no name for a copy"))?;
@@ -133,7 +134,7 @@ pub(super) fn ask_for_report<const N: usize>(
     asked: Asked<N>,
     path: &OsStr,
 ) -> Result<Map<String, Value>, Failure> {
-    let found = if Path::new(path).is_dir() { directory(path)? } else { name(path)? };
+    let found = if path::is_directory(path) { directory(path)? } else { name(path)? };
     let handed = rustix::fs::syncfs(found.directory());
     // On a full volume what has no room stays where it is: another size may be the remedy.
     let is_remedy = asked.verb == Verb::Resize && handed == Err(rustix::io::Errno::NOSPC);

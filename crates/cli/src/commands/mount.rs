@@ -2,18 +2,19 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fs, io};
 
 use clap::Args;
 use fuse::{Mounter, Service, Session};
 use ondisk::units::InodeNumber;
 use platfs::Volume;
 use platfs::rights::Powers;
+use platfs_host::path;
 use rustix::thread::CapabilitySet;
 
 use super::cage;
@@ -413,7 +414,7 @@ impl Mount {
     /// The image as the table of mounts shows it.
     fn source(&self) -> String {
         let spec = image::parse(self.image());
-        let whole = fs::canonicalize(&spec.path).unwrap_or(spec.path);
+        let whole = path::whole(&spec.path).unwrap_or(spec.path);
         let part = self.image().as_bytes().iter().rposition(|byte| *byte == b'@');
         let mut name = whole.into_os_string().into_vec();
         if spec.part != image::Part::Whole {

@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use clap::Args;
 use platfs::{Error, Replace};
@@ -62,9 +61,13 @@ impl Mv {
     }
 
     /// In a mount the kernel renames as fast as its server, and knows of it.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "in a mount, where the server judges each call of the kernel"
+    )]
     fn live(&self, console: &mut Console<'_>, first: &OsStr) -> Result<(), Failure> {
         let Some((target, rest)) = self.paths.split_last() else { return Err(live::no_path(first)) };
-        if !rest.is_empty() && !Path::new(target).is_dir() {
+        if !rest.is_empty() && !platfs_host::path::is_directory(target) {
             return Err(live::host(target, "several files need an existing directory to go to"));
         }
         let flags = match (self.force, self.exchange) {

@@ -1,7 +1,6 @@
 //! `plat placement`: policies and their parameters: what there is, what a volume says of itself, and changing that.
 
 use std::ffi::OsStr;
-use std::path::Path;
 
 use clap::Args;
 use platfs::Error;
@@ -10,6 +9,7 @@ use platfs::placement::inode::policy::DIRECTORY_POLICIES;
 use platfs::placement::parameters::{self, Decides, Parameter, PlacingError};
 use platfs::placement::policy::POLICIES;
 use platfs::placing;
+use platfs_host::path;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
@@ -62,7 +62,7 @@ impl Placement {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let Some(target) = &self.image else { return self.list(console) };
         let name = image::shown(target.name()).to_string();
-        let mounted = Path::new(target.name()).is_dir();
+        let mounted = path::is_directory(target.name());
         let kept = if mounted {
             let before = of_mount(target.name())?;
             let after = self.changed(&before).map_err(Failure::Usage)?;
@@ -209,9 +209,10 @@ fn of_image(image: &OpenImage) -> Result<Kept, Failure> {
 }
 
 /// The same of a mount, whose root is asked for it.
+#[expect(clippy::disallowed_methods, reason = "in a mount, where the server judges each call of the kernel")]
 fn of_mount(name: &OsStr) -> Result<Kept, Failure> {
     let about = |what: String| Failure::about(Shown(name.as_encoded_bytes()), what);
-    let path = std::fs::canonicalize(name).map_err(|error| about(error.to_string()))?;
+    let path = path::whole(name).map_err(|error| about(error.to_string()))?;
     match door::mounted_on(&path) {
         Some(mount) if mount.kind == "fuse.plat" => {}
         _ => return Err(about("no mount of plat begins here".into())),
@@ -224,6 +225,7 @@ fn of_mount(name: &OsStr) -> Result<Kept, Failure> {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "in a mount, where the server judges each call of the kernel")]
 fn keep_in_mount(name: &OsStr, placing: &Placing) -> Result<(), Failure> {
     let words = placing.to_string();
     let done = if words.is_empty() {

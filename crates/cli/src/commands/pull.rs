@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::Args;
 use platfs::device::Device;
 use platfs_host::Privacy;
+use platfs_host::path;
 use platfs_store::{Pieces, Stored};
 
 use super::{cage, live};
@@ -60,7 +61,7 @@ impl Pull {
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        if !self.force && self.out.symlink_metadata().is_ok() {
+        if !self.force && path::is_taken(&self.out) {
             return Err(Failure::exists(self.out.display(), "exists; `--force` replaces it"));
         }
         let failed = |error: std::io::Error| Failure::about(self.out.display(), error);

@@ -1,7 +1,6 @@
 //! `plat push`: an image into a store.
 
 use std::ffi::OsString;
-use std::path::Path;
 
 use clap::Args;
 use platfs::device::Device;
@@ -45,7 +44,7 @@ impl Push {
     pub(super) fn cage(&self) -> Option<sandbox::Plan> {
         let plan = cage::reading(&[&self.image], &[], None)?;
         // The store's directory is made before the cage closes. A push that has nothing to send begins no store.
-        if stores::is_meant(&self.image) || Path::new(&self.image).exists() {
+        if stores::is_meant(&self.image) || platfs_host::path::is_there(&self.image) {
             stores::begin(&self.to);
         }
         Some(cage::with_image(plan, &self.to, true))

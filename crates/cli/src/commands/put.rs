@@ -84,7 +84,7 @@ impl Put {
                         image.name
                     )));
                 }
-                let is_directory = Path::new(source).is_dir();
+                let is_directory = platfs_host::path::is_directory(source);
                 let to = writing::target(image, &Source { path: source, is_directory }, target)?;
                 let Place { directory, name } = writing::place(image, &to)?;
                 let (done, copied) = self.one(image, source, &To { directory, name, path: &to });

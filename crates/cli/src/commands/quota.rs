@@ -7,12 +7,13 @@ mod show;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use ondisk::quota::QuotaKind;
 use platfs::quota::{Graces, Limits, Record};
-use rustix::fs::{CWD, Mode, OFlags};
+use platfs_host::path;
+use rustix::fs::OFlags;
 
 use super::cage;
 use crate::console::{Console, Failure};
@@ -191,7 +192,7 @@ impl Quota {
             return projects::set(self, project, console);
         }
         let name = self.image.name();
-        if std::fs::metadata(name).is_ok_and(|found| found.is_dir()) {
+        if path::is_directory(name) {
             let shown = Shown(name.as_bytes()).to_string();
             let file = directory(name).map_err(|error| Failure::about(&shown, error))?;
             return self.work(&Source::Mount(&file, &shown), console);
@@ -331,8 +332,7 @@ fn id_of(kind: QuotaKind, text: &str) -> Result<u32, Failure> {
 }
 
 fn directory(path: &OsStr) -> std::io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(CWD, Path::new(path), flags, Mode::empty())?.into())
+    path::open(path, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
 #[cfg(test)]

@@ -81,6 +81,7 @@ impl Serve {
         let name = image::shown(&self.image).to_string();
         let socket = || Shown(self.nbd.as_os_str().as_encoded_bytes());
         let failed = |error: std::io::Error| Failure::about(socket(), error);
+        #[expect(clippy::disallowed_methods, reason = "a socket is made by its path alone")]
         let listener = UnixListener::bind(&self.nbd).map_err(failed)?;
         let placed = Placed::at(&self.nbd).map_err(failed)?;
         sandbox::enter(&self.cage(), sandbox).map_err(|why| Failure::Failed(why.into()))?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use clap::Args;
 use platfs::device::{Device, Keeping};
 use platfs_host::Privacy;
+use platfs_host::path;
 
 use super::keeping_going::{KeepGoingArgs, Lacking, Unreadable};
 use super::{cage, live};
@@ -46,7 +47,7 @@ impl Snapshot {
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        if !self.force && self.out.symlink_metadata().is_ok() {
+        if !self.force && path::is_taken(&self.out) {
             return Err(Failure::exists(self.out.display(), "exists; `--force` replaces it"));
         }
         let is_live = live::is_meant(&self.source, None);

@@ -1,11 +1,11 @@
 //! `plat sync`: brings all that was written in a mount to the device.
 
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use rustix::fs::{Mode, OFlags};
+use platfs_host::path;
+use rustix::fs::OFlags;
 
 use crate::console::{Console, Failure};
 use crate::door;
@@ -25,13 +25,12 @@ impl Sync {
     pub(super) fn run(&self, _: &mut Console<'_>) -> Result<(), Failure> {
         let shown = || Shown(self.directory.as_os_str().as_bytes());
         let failed = |error: std::io::Error| Failure::about(shown(), error);
-        let place = std::fs::canonicalize(&self.directory).map_err(failed)?;
+        let place = path::whole(&self.directory).map_err(failed)?;
         let root = root(&place).ok_or_else(|| Failure::about(shown(), "not in a mount by `plat mount`"))?;
-        if std::fs::metadata(root).map_err(failed)?.ino() != ROOT {
+        if path::facts(root).map_err(failed)?.id.inode != ROOT {
             return Err(Failure::about(shown(), "the root of the volume is not mounted here"));
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(root, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+        let opened = path::open(root, OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
         // The kernel's pages go to the server first. The kernel does not tell it why: a sync of the root is what makes
         // everything stable.
         rustix::fs::syncfs(&opened).map_err(|error| failed(error.into()))?;

@@ -50,7 +50,7 @@ impl Trim {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let name = self.image.name();
         let length = self.length.unwrap_or(u64::MAX);
-        if Path::new(name).is_dir() {
+        if platfs_host::path::is_directory(name) {
             return self.of_mount(name, length, console);
         }
         let end = self.offset.saturating_add(length);

@@ -9,7 +9,8 @@ use fuse::Notifier;
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::{Pin, Volume};
-use rustix::fs::{AtFlags, StatxFlags, XattrFlags};
+use platfs_host::path;
+use rustix::fs::{StatxFlags, XattrFlags};
 use rustix::io::Errno;
 
 use super::needs::Needs;
@@ -129,8 +130,7 @@ fn must_be_uncovered(
 
 /// The file system and the number of a file, as the kernel knows them without asking the file's server.
 fn known(file: &OwnedFd) -> Result<(u64, u64), String> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let facts = rustix::fs::statx(file, c"", flags, StatxFlags::INO).map_err(|error| error.to_string())?;
+    let facts = path::parts_of(file, StatxFlags::INO).map_err(|error| error.to_string())?;
     Ok((rustix::fs::makedev(facts.stx_dev_major, facts.stx_dev_minor), facts.stx_ino))
 }
 

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use platfs_host::Directory;
-use rustix::fs::{Mode, OFlags};
+use platfs_host::path;
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::needs::Needs;
@@ -199,8 +200,7 @@ fn gone() -> io::Error {
 
 /// Opens a directory, as one is opened to be listed.
 fn open(path: &Path, flags: OFlags) -> io::Result<File> {
-    let flags = flags | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
+    path::open(path, flags | OFlags::DIRECTORY)
 }
 
 /// The last part of a path, which must be a name.

@@ -4,6 +4,11 @@
 //! (`mount::tree::proofs`), so that nothing of the volume is touched. The kernel judges them as it judges all others: by
 //! Landlock, by views for reading only, by filters of system calls. Excludes which of them a request needs (`needs`).
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "what a caller may do is shown by doing it, in a directory that nothing else reaches"
+)]
+
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 

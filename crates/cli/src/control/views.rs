@@ -6,7 +6,6 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +14,8 @@ use std::path::{Component, Path, PathBuf};
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::{Error, Volume};
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use platfs_host::{path, system};
+use rustix::fs::{OFlags, StatxFlags};
 
 use crate::bulk::Name;
 use crate::door::mounts::{self, Mount};
@@ -72,7 +72,7 @@ impl Views {
     /// # Errors
     /// The table can't be read, or is too long.
     pub fn of(thread: u32, root: Option<OwnedFd>, file_system: u64) -> io::Result<Self> {
-        let table = fs::File::open(format!("/proc/{thread}/mountinfo"))?;
+        let table = system::open(format!("/proc/{thread}/mountinfo"), OFlags::RDONLY)?;
         Self::new(table, file_system, root.and_then(|root| view_of(&root, file_system)))
     }
 
@@ -240,15 +240,13 @@ fn leads_through(
 /// The root directory of a thread, which only those see who could trace it.
 #[must_use]
 pub fn root_of(thread: u32) -> Option<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    rustix::fs::open(format!("/proc/{thread}/root"), flags, Mode::empty()).ok()
+    system::open(format!("/proc/{thread}/root"), OFlags::PATH).ok().map(OwnedFd::from)
 }
 
 /// The mount that holds the root directory of a thread, if it is one of this file system. No server is asked: it may be
 /// this one.
 fn view_of(root: &OwnedFd, file_system: u64) -> Option<View> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let facts = rustix::fs::statx(root, c"", flags, StatxFlags::INO).ok()?;
+    let facts = path::parts_of(root, StatxFlags::INO).ok()?;
     let found = rustix::fs::makedev(facts.stx_dev_major, facts.stx_dev_minor);
     let number = mount_of(root).ok().filter(|_| found == file_system)?;
     Some(View { number, top: Top::Root(facts.stx_ino), directory: PathBuf::from("/") })
@@ -256,8 +254,7 @@ fn view_of(root: &OwnedFd, file_system: u64) -> Option<View> {
 
 /// The number of the mount through which a file is open. No server is asked: it may be this one.
 pub(super) fn mount_of(file: &impl AsFd) -> io::Result<u64> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let facts = rustix::fs::statx(file, c"", flags, StatxFlags::MNT_ID);
+    let facts = path::parts_of(file, StatxFlags::MNT_ID);
     match facts.ok().filter(|facts| facts.stx_mask & StatxFlags::MNT_ID.bits() != 0) {
         Some(facts) => Ok(facts.stx_mnt_id),
         None => mount_by_proc(file),
@@ -267,7 +264,7 @@ pub(super) fn mount_of(file: &impl AsFd) -> io::Result<u64> {
 /// The mount of a file for kernels before 5.8, from `/proc`. A process that hides ([`platfs_open::process::hide`])
 /// can't read it there unless it is root's.
 fn mount_by_proc(file: &impl AsFd) -> io::Result<u64> {
-    let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_fd().as_raw_fd()))?;
+    let text = system::text(format!("/proc/self/fdinfo/{}", file.as_fd().as_raw_fd()))?;
     let number = text.lines().find_map(|line| line.strip_prefix("mnt_id:"));
     let number = number.and_then(|number| number.trim().parse().ok());
     number.ok_or_else(|| io::Error::other("/proc does not say in which mount a file is open"))
@@ -340,7 +337,7 @@ mod tests {
 
     #[test]
     fn this_process_has_a_table() {
-        let file = fs::File::open("/").unwrap();
+        let file = std::fs::File::open("/").unwrap();
         let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
         let facts = rustix::fs::stat("/").unwrap();
         let views = Views::of(thread, root_of(thread), facts.st_dev).unwrap();

@@ -11,11 +11,13 @@ mod mount_options;
 mod page;
 pub mod topics;
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
 use clap::{Command, CommandFactory};
+use platfs_host::{Directory, Output, Privacy};
+use std::ffi::OsStr;
+use std::io::Write;
 
 use crate::CommandLine;
 
@@ -68,14 +70,19 @@ fn described() -> Command {
 /// # Errors
 /// Of the file system.
 pub fn write_pages(directory: &Path, date: &str) -> io::Result<()> {
-    fs::create_dir_all(directory)?;
+    let place = Directory::open_or_make(directory)?;
+    let write = |name: &str, text: String| {
+        let page = Output::below(place.try_clone()?, OsStr::new(name), 0, Privacy::Ordinary)?.over_others();
+        page.file()?.write_all(text.as_bytes())?;
+        page.finish()
+    };
     let plat = described();
-    fs::write(directory.join("plat.1"), page::of_all(&plat, date))?;
+    write("plat.1", page::of_all(&plat, date))?;
     let mut pages = Vec::new();
     each(&plat, &mut |name, command| pages.push((name.to_owned(), command.clone())));
     for (name, command) in pages.iter().filter(|(name, _)| name != "plat") {
         let file = format!("plat-{}.1", name.replace(' ', "-"));
-        fs::write(directory.join(file), page::of_command(name, command, date))?;
+        write(&file, page::of_command(name, command, date))?;
     }
     Ok(())
 }

@@ -9,14 +9,14 @@
 //! as long as a mount lasts.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 
-use rustix::fs::Mode;
+use platfs_host::system;
+use rustix::fs::{Mode, OFlags};
 
 /// glibc keeps freed memory, in as many arenas as there are threads, so a server that once used much keeps
 /// it for good. These settings make glibc give back what it can; other allocators ignore them. Without the
@@ -121,8 +121,8 @@ pub fn begin(arguments: &[OsString]) {
     if arguments.get(1..3).is_none_or(|first| first[0] != "mount" || !is_meant(&first[1])) {
         return;
     }
-    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
-    let numbers = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let Ok(open) = system::names("/proc/self/fd") else { return };
+    let numbers = open.iter().filter_map(|name| name.to_str()?.parse().ok());
     let open: Vec<RawFd> = numbers.collect();
     let named: Vec<RawFd> =
         arguments.iter().flat_map(|argument| descriptors_in(argument.as_bytes())).collect();
@@ -151,11 +151,11 @@ fn descriptors_in(argument: &[u8]) -> Vec<RawFd> {
 /// Whatever the system says; before the mount is announced.
 pub fn detach() -> io::Result<()> {
     rustix::process::setsid()?;
-    std::env::set_current_dir("/")?;
+    system::work_at_the_root()?;
     // What it makes is for nobody else, and its memory, which may hold keys, goes into no file.
     rustix::process::umask(Mode::from_raw_mode(0o077));
     platfs_open::process::leave_no_core();
-    let nowhere = File::options().read(true).write(true).open("/dev/null")?;
+    let nowhere = system::open("/dev/null", OFlags::RDWR)?;
     let mut output = io::stdout();
     output.write_all(READY)?;
     output.flush()?;

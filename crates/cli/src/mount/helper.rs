@@ -21,7 +21,8 @@ pub fn by_name(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 /// `plat SOURCE DIR -o OPTIONS`.
 fn is_by_fuse(arguments: &[OsString]) -> bool {
     let [_, source, _, option, _] = arguments else { return false };
-    let is_source = || crate::stores::is_meant(source) || crate::image::parse(source).path.exists();
+    let is_source =
+        || crate::stores::is_meant(source) || platfs_host::path::is_there(crate::image::parse(source).path);
     option == "-o" && crate::usage::command_of(arguments).is_empty() && is_source()
 }
 

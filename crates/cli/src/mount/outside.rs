@@ -207,7 +207,7 @@ impl Outside {
     }
 
     /// Whether a thread, given by its directory in `/proc`, is in the user namespace of this process.
-    pub(super) fn is_ours(&self, thread: &OwnedFd) -> bool {
+    pub(super) fn is_ours(&self, thread: impl AsFd) -> bool {
         let answer = self.ask(&Ask::IsOurs, Some(thread.as_fd()));
         matches!(answer, Ok((Answer::IsOurs(true), _)))
     }
@@ -262,7 +262,7 @@ pub fn run_if_meant(arguments: &[OsString]) -> Option<ExitCode> {
     // It ends with the server, and by nothing else.
     let _ = SigSet::all().thread_block();
     let _ = rustix::process::setsid();
-    let _ = std::env::set_current_dir("/");
+    let _ = platfs_host::system::work_at_the_root();
     platfs_open::process::leave_no_core();
     let served = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
         .map_err(io::Error::from)
@@ -383,7 +383,7 @@ mod tests {
             let asked = receive::<Ask>(&tree.1).unwrap();
             assert!(matches!(asked, Some((Ask::Unmount { lazy: false }, _))));
             let this = std::fs::File::open("/proc/thread-self").unwrap();
-            assert!(outside.is_ours(&this.into()));
+            assert!(outside.is_ours(&this));
             // Its channel is gone, and it is said once more at once.
             drop(tree.1);
             assert!(waiting.join().unwrap().is_err() && outside.unmount(Path::new("/"), false).is_err());

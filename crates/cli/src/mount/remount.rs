@@ -2,9 +2,10 @@
 //! device nodes and programs work. These are the kernel's to keep. All else was settled when the mount began, between
 //! the process that serves it and the kernel, and stays.
 
-use std::fs::File;
 use std::path::Path;
 
+use platfs_host::path;
+use rustix::fs::OFlags;
 use rustix::fs::StatVfsMountFlags as Now;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -71,7 +72,8 @@ pub fn remount<'a>(
         Some(mount) => return Err(format!("a mount of type {}, not of plat", mount.kind)),
         None => return Err("nothing is mounted here".into()),
     }
-    let now = rustix::fs::statvfs(directory).map_err(|error| error.to_string())?.f_flag;
+    let now = path::open(directory, OFlags::PATH).and_then(|root| Ok(rustix::fs::fstatvfs(root)?.f_flag));
+    let now = now.map_err(|error| error.to_string())?;
     let mut flags = MountFlags::empty();
     for (set, flag) in [
         (Now::RDONLY, MountFlags::RDONLY),
@@ -92,7 +94,7 @@ pub fn remount<'a>(
     })?;
     if flags.contains(MountFlags::RDONLY) {
         // The kernel has handed over what it held, but says nothing of the remount to who serves.
-        let stable = File::open(directory).and_then(|root| root.sync_all());
+        let stable = path::open(directory, OFlags::RDONLY).and_then(|root| root.sync_all());
         stable.map_err(|error| format!("what was written is not stable: {error}"))?;
     }
     let words: Vec<String> = passed_over.iter().map(|word| format!("`{word}`")).collect();

@@ -6,7 +6,8 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags};
+use platfs_host::Kind;
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde_json::{Map, Value};
 
@@ -57,11 +58,10 @@ fn parse(answer: &[u8]) -> Result<Map<String, Value>, String> {
 /// Opens a file or directory to ask about. What may not be opened just to ask (a pipe would wait, a device could
 /// act) is asked about by its directory.
 fn open(path: &Path) -> io::Result<File> {
-    let found = path.metadata()?;
+    let found = platfs_host::path::facts(path)?;
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let place = if found.is_dir() || found.is_file() { path } else { above };
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(CWD, place, flags, Mode::empty())?.into())
+    let place = if matches!(found.kind, Kind::File | Kind::Directory) { path } else { above };
+    platfs_host::path::open(place, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
 }
 
 #[cfg(test)]

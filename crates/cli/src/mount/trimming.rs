@@ -1,9 +1,8 @@
 //! Free space of a mount for its device, as another process asks for it: `FITRIM`, as fstrim(8) does.
 
-use std::fs::File;
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::tree::control::{TRIM, TRIM_LEN};
@@ -14,9 +13,8 @@ use super::tree::control::{TRIM, TRIM_LEN};
 /// # Errors
 /// Why not, without the path's name.
 pub fn trim(place: &Path, (start, len): (u64, u64), min: u64) -> Result<u64, String> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = rustix::fs::openat(CWD, place, flags, Mode::empty()).map(File::from);
-    let opened = opened.map_err(|error| std::io::Error::from(error).to_string())?;
+    let opened = platfs_host::path::open(place, OFlags::RDONLY | OFlags::DIRECTORY);
+    let opened = opened.map_err(|error| error.to_string())?;
     let mut question = [0; TRIM_LEN];
     for (to, word) in question.chunks_exact_mut(8).zip([start, len, min]) {
         to.copy_from_slice(&word.to_ne_bytes());

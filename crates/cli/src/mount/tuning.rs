@@ -2,13 +2,14 @@
 //! that anybody may run: one part in a hundred of memory for pages not written yet, strictly. Where we may,
 //! a mount gets what a disk gets; where not, it is only slower.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuse::Transport;
-use rustix::fs::{AtFlags, CWD, StatxFlags};
+use platfs_host::{path, system};
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
 
 /// Where the kernel's limits of mounts are set.
 pub const KNOBS: &str = "/sys/devices/virtual/bdi";
@@ -35,7 +36,7 @@ pub fn group_comes_first(mut group: File) {
 /// The scheduling group of this process, whichever it is when it is written to.
 #[must_use]
 pub fn group() -> Option<File> {
-    File::options().write(true).open("/proc/self/autogroup").ok()
+    system::open("/proc/self/autogroup", OFlags::WRONLY).ok()
 }
 
 /// The number of the device that a mount of this process is. The kernel knows it without asking us. A process must never
@@ -45,7 +46,7 @@ pub fn group() -> Option<File> {
 /// The system's.
 pub fn device_of(directory: &Path) -> std::io::Result<u64> {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
-    let found = rustix::fs::statx(CWD, directory, flags, StatxFlags::empty())?;
+    let found = path::parts(directory, flags, StatxFlags::empty())?;
     Ok(rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor))
 }
 
@@ -76,7 +77,7 @@ impl Limits {
     /// Bytes of written pages that the kernel lets all disks together have at the moment.
     #[must_use]
     pub fn most_held() -> Option<u64> {
-        most_held_by(&fs::read_to_string("/proc/vmstat").ok()?)
+        most_held_by(&system::text("/proc/vmstat").ok()?)
     }
 
     /// Sets how many bytes of written pages the kernel may hold; all that it lets a disk have if it is `u64::MAX`. It
@@ -103,7 +104,8 @@ impl Limits {
 
     /// Only root may, and not every kernel has them all.
     fn set(&self, knob: &str, value: u64) {
-        let _ = fs::write(self.knobs.join(knob), value.to_string());
+        let opened = system::open(self.knobs.join(knob), OFlags::WRONLY | OFlags::TRUNC);
+        let _ = opened.and_then(|mut knob| knob.write_all(value.to_string().as_bytes()));
     }
 }
 
@@ -118,7 +120,7 @@ const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 /// What makes this mount faster and is not done, or why the transport is not the one that was asked for.
 #[must_use]
 pub fn advice(wanted: Transport, used: Transport) -> Option<String> {
-    advice_for(wanted, used, &fs::read_to_string(SWITCH).unwrap_or_default())
+    advice_for(wanted, used, &system::text(SWITCH).unwrap_or_default())
 }
 
 fn advice_for(wanted: Transport, used: Transport, switch: &str) -> Option<String> {

@@ -3,6 +3,8 @@
 //! With `PLATFS_TEST_PLANTED=FILE` a thread that a cage holds tries to reach that file, other files, programs, sockets and
 //! processes, and says on standard error what it got: a line `planted: NAME: refused`, or `done`.
 
+#![expect(clippy::disallowed_methods, reason = "what a test has a program in a stranger's hands try")]
+
 use std::fs::File;
 use std::io;
 use std::net::{TcpStream, UdpSocket};

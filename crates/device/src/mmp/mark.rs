@@ -193,6 +193,7 @@ mod direct {
     }
 
     impl Direct {
+        #[expect(clippy::disallowed_methods, reason = "an open file, opened once more")]
         pub(super) fn open(device: &dyn Device) -> Option<Self> {
             let (file, base) = device.lies_in()?;
             let again = format!("/proc/self/fd/{}", file.as_raw_fd());

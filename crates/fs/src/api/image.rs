@@ -106,6 +106,10 @@ impl Image {
     ///
     /// # Errors
     /// The file exists or can't be made; as [`Image::format`], which leaves an unfinished file.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the word of the program that uses this library, on any system"
+    )]
     pub fn format_file(
         path: impl AsRef<Path>,
         bytes: u64,
@@ -243,6 +247,10 @@ impl OpenOptions {
     ///
     /// # Errors
     /// A file that can't be opened, or that another writer has locked; as [`Volume::open`].
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the word of the program that uses this library, on any system"
+    )]
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Image> {
         let path = path.as_ref();
         let opened = fs::metadata(path).and_then(|facts| not_special(&facts));

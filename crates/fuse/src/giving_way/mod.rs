@@ -140,6 +140,7 @@ impl Watcher {
     fn new(shared: Arc<Watched>, rule: GiveWay) -> Option<Self> {
         let seats = std::mem::take(&mut *shared.seats.lock().unwrap_or_else(PoisonError::into_inner));
         let begun = Instant::now();
+        #[expect(clippy::disallowed_methods, reason = "what the kernel shows of threads and processors")]
         let stat = File::open("/proc/stat").ok();
         let can_see = seats.iter().all(|seat| seat.turns().is_some_and(|turns| turns.count > 0));
         if !can_see || (stat.is_none() && rule == GiveWay::Auto) {

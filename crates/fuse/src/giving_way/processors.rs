@@ -3,6 +3,8 @@
 //! Owns: how many there could be, whether some share a cache, and which one a thread ran on. Excludes what follows from
 //! it.
 
+#![expect(clippy::disallowed_methods, reason = "what the kernel shows of threads and processors")]
+
 use std::fs;
 use std::io;
 use std::path::Path;

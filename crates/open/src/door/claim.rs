@@ -5,8 +5,8 @@
 //! not exclude each other and all of it excludes both. It ends when the file is closed, with the process at
 //! the latest. Beside it stands a shared flock(2) for programs that lock whole files.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use std::time::Duration;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use platfs_host::open_named;
+use platfs_host::{path, system};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
@@ -155,9 +156,8 @@ fn beside(first: &Layer, below: &[Layer], kind: Kind) -> Option<()> {
 /// Opens a block device exclusively: the kernel's mounts and other programs that ask for the same are refused.
 /// `None`: it is taken.
 fn exclusive(path: &Path, write: bool) -> Option<std::io::Result<File>> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(write).custom_flags(OFlags::EXCL.bits().cast_signed());
-    match options.open(path) {
+    let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
+    match path::open(path, access | OFlags::EXCL) {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => None,
         opened => Some(opened),
     }
@@ -167,7 +167,7 @@ fn exclusive(path: &Path, write: bool) -> Option<std::io::Result<File>> {
 pub(super) fn is_write_protected(file: &File) -> bool {
     let Ok(facts) = file.metadata() else { return false };
     let (major, minor) = (rustix::fs::major(facts.rdev()), rustix::fs::minor(facts.rdev()));
-    let said = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
+    let said = system::text(format!("/sys/dev/block/{major}:{minor}/ro"));
     said.is_ok_and(|said| said.trim() == "1")
 }
 

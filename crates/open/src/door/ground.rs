@@ -2,11 +2,11 @@
 //! file behind it. Two names conflict where these meet.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use platfs_host::{Kind, path, system};
 
 /// Loop devices on partitions on loop devices: deeper than any real stack.
 const DEPTH_MAX: usize = 16;
@@ -95,13 +95,13 @@ fn node(path: &Path) -> io::Result<Node> {
 
 /// The node that a path leads to, and whether it is a stream: a terminal, a pipe or the like.
 pub(super) fn look(path: &Path) -> io::Result<(Node, bool)> {
-    let facts = fs::metadata(path)?;
-    let (kind, is_block) = (facts.file_type(), facts.file_type().is_block_device());
-    let node = match is_block {
-        true => Node::Block(facts.rdev()),
-        false => Node::File { device: facts.dev(), inode: facts.ino() },
+    let facts = path::facts(path)?;
+    let (major, minor) = facts.device;
+    let node = match facts.kind {
+        Kind::BlockDevice => Node::Block(rustix::fs::makedev(major, minor)),
+        _ => Node::File { device: facts.id.device, inode: facts.id.inode },
     };
-    Ok((node, !(kind.is_file() || kind.is_dir() || is_block)))
+    Ok((node, !matches!(facts.kind, Kind::File | Kind::Directory | Kind::BlockDevice)))
 }
 
 /// Directory below `/sys` with what the kernel says of a block device.
@@ -110,12 +110,12 @@ fn facts_of(block: u64) -> PathBuf {
 }
 
 fn number(directory: &Path, name: &str) -> Option<u64> {
-    fs::read_to_string(directory.join(name)).ok()?.trim().parse().ok()
+    system::text(directory.join(name)).ok()?.trim().parse().ok()
 }
 
 /// The device number that a directory below `/sys` describes.
 fn number_of(directory: &Path) -> Option<u64> {
-    let text = fs::read_to_string(directory.join("dev")).ok()?;
+    let text = system::text(directory.join("dev")).ok()?;
     let (major, minor) = text.trim().split_once(':')?;
     Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
@@ -123,7 +123,7 @@ fn number_of(directory: &Path) -> Option<u64> {
 /// The name below `/dev` of what a directory below `/sys` describes, if it is there.
 fn path_of(directory: &Path) -> Option<PathBuf> {
     let block = number_of(directory)?;
-    let facts = fs::read_to_string(directory.join("uevent")).ok()?;
+    let facts = system::text(directory.join("uevent")).ok()?;
     let name = facts.lines().find_map(|line| line.strip_prefix("DEVNAME="))?;
     let path = Path::new("/dev").join(name);
     (node(&path).ok()? == Node::Block(block)).then_some(path)
@@ -131,7 +131,7 @@ fn path_of(directory: &Path) -> Option<PathBuf> {
 
 /// The file or block device behind a loop device, first byte and bound, if it can be seen from here.
 fn behind_loop(directory: &Path) -> Option<(PathBuf, u64, Option<u64>)> {
-    let text = fs::read(directory.join("loop/backing_file")).ok()?;
+    let text = system::read(directory.join("loop/backing_file")).ok()?;
     let path = Path::new(OsStr::from_bytes(text.strip_suffix(b"\n").unwrap_or(&text)));
     let offset = number(directory, "loop/offset").unwrap_or(0);
     Some((path.to_owned(), offset, number(directory, "loop/sizelimit").filter(|limit| *limit > 0)))
@@ -140,8 +140,8 @@ fn behind_loop(directory: &Path) -> Option<(PathBuf, u64, Option<u64>)> {
 fn below(layer: &Layer) -> Option<Layer> {
     let Node::Block(block) = layer.node else { return None };
     let directory = facts_of(block);
-    let (path, start, room, behind_loop) = if directory.join("partition").exists() {
-        let disk = fs::canonicalize(&directory).ok()?.parent()?.to_owned();
+    let (path, start, room, behind_loop) = if path::is_there(directory.join("partition")) {
+        let disk = path::whole(&directory).ok()?.parent()?.to_owned();
         let first = number(&directory, "start")?.checked_mul(SECTOR)?;
         let room = number(&directory, "size")?.checked_mul(SECTOR)?;
         (path_of(&disk)?, first, Some(room), false)
@@ -156,10 +156,10 @@ fn below(layer: &Layer) -> Option<Layer> {
 
 /// The partitions of a block device that the kernel knows: first byte, bytes, path.
 pub(super) fn partitions(block: u64) -> Vec<(u64, u64, PathBuf)> {
-    let entries = fs::read_dir(facts_of(block)).into_iter().flatten().flatten();
-    let found = entries.filter_map(|entry| {
-        let directory = entry.path();
-        directory.join("partition").exists().then_some(())?;
+    let all = facts_of(block);
+    let found = system::names(&all).unwrap_or_default().into_iter().filter_map(|name| {
+        let directory = all.join(name);
+        path::is_there(directory.join("partition")).then_some(())?;
         let start = number(&directory, "start")?.checked_mul(SECTOR)?;
         let size = number(&directory, "size")?.checked_mul(SECTOR)?;
         Some((start, size, path_of(&directory)?))
@@ -175,16 +175,16 @@ pub(super) fn partition_at(block: u64, start: u64, size: u64) -> Option<PathBuf>
 
 /// The exclusive holders of a block device, by name: RAID, LVM and the like.
 pub(super) fn holders(block: u64) -> Vec<String> {
-    let names = fs::read_dir(facts_of(block).join("holders")).into_iter().flatten().flatten();
-    names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    let names = system::names(facts_of(block).join("holders")).unwrap_or_default();
+    names.iter().map(|name| name.to_string_lossy().into_owned()).collect()
 }
 
 /// The loop devices that stand on something: number and path.
 pub(super) fn loops() -> Vec<(u64, PathBuf)> {
-    let blocks = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    let found = blocks.filter_map(|entry| {
-        let directory = entry.path();
-        directory.join("loop/backing_file").exists().then_some(())?;
+    let blocks = Path::new("/sys/block");
+    let found = system::names(blocks).unwrap_or_default().into_iter().filter_map(|name| {
+        let directory = blocks.join(name);
+        path::is_there(directory.join("loop/backing_file")).then_some(())?;
         Some((number_of(&directory)?, path_of(&directory)?))
     });
     found.collect()
@@ -193,6 +193,7 @@ pub(super) fn loops() -> Vec<(u64, PathBuf)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn file(inode: u64, start: u64, end: u64) -> Layer {
         let node = Node::File { device: 1, inode };

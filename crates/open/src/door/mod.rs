@@ -24,7 +24,7 @@ pub mod output;
 mod users;
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -34,6 +34,7 @@ use std::sync::Arc;
 use platfs::device::mmp::Purpose as For;
 use platfs::device::{self, Device, FileDevice, Protection, Window};
 use platfs_host::Place;
+use platfs_host::path;
 use platfs_image::text::Shown;
 
 use crate::image::{self, ImageError, ImageSpec, Part, User, open_file};
@@ -259,7 +260,7 @@ pub fn around(name: &OsStr, write: bool) -> Vec<PathBuf> {
 
 fn refuse_unfinished(name: &OsStr) -> Result<(), ImageError> {
     let way = way_back(name);
-    if way.exists() {
+    if path::is_there(&way) {
         return Err(ImageError::Unfinished(Shown(way.as_os_str().as_bytes()).to_string()));
     }
     Ok(())
@@ -302,7 +303,7 @@ pub fn way_back(name: &OsStr) -> PathBuf {
     let mut hidden = OsString::from(".");
     hidden.push(full.file_name().unwrap_or(name));
     hidden.push(".plat-undo");
-    let is_file = fs::metadata(&spec.path).is_ok_and(|facts| facts.is_file());
+    let is_file = path::is_file(&spec.path);
     let directory = match spec.part {
         _ if !is_file => None,
         Part::Whole => full.parent(),

@@ -1,9 +1,10 @@
 //! The kernel's table of mounts, as this process sees it.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use platfs_host::system;
 
 /// One line of the table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,7 +29,7 @@ pub struct Mount {
 
 /// All mounts, the last one on a directory last. Empty where there is no such table.
 pub(super) fn all() -> Vec<Mount> {
-    of(&fs::read("/proc/self/mountinfo").unwrap_or_default()).collect()
+    of(&system::read("/proc/self/mountinfo").unwrap_or_default()).collect()
 }
 
 /// The mounts of a table.

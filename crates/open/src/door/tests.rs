@@ -1,4 +1,5 @@
 use super::*;
+use std::fs;
 
 /// A disk of 4 MiB with two partitions of 1 MiB, by an MBR.
 fn disk(directory: &Path) -> PathBuf {

@@ -8,12 +8,11 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::Arc;
 
 use platfs::device::{Device, FileDevice, Window};
 use platfs_host::Privacy;
+use platfs_host::{Kind, path};
 use platfs_image::text::Shown;
 
 use crate::stores;
@@ -30,8 +29,8 @@ pub fn parse(name: &OsStr) -> ImageSpec {
 /// Permission bits of a copy of the image: no more than a file has, and of all else only its owner's.
 #[must_use]
 pub fn privacy(name: &OsStr) -> Privacy {
-    match std::fs::metadata(parse(name).path) {
-        Ok(facts) if facts.is_file() => Privacy::As(facts.mode()),
+    match path::facts(parse(name).path) {
+        Ok(facts) if facts.kind == Kind::File => Privacy::As(facts.mode),
         _ => Privacy::Private,
     }
 }
@@ -89,7 +88,7 @@ fn not_found(spec: &ImageSpec, error: io::Error) -> ImageError {
     let at = name.iter().rposition(|byte| *byte == b'@').filter(|at| *at > 0);
     let parts = at.and_then(|at| Some((name.get(..at)?, name.get(at + 1..)?)));
     match parts {
-        Some((path, part)) if Path::new(OsStr::from_bytes(path)).exists() => {
+        Some((path, part)) if path::is_there(OsStr::from_bytes(path)) => {
             ImageError::NoPart(Shown(part).to_string())
         }
         _ => error.into(),

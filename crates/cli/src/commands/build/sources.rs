@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use platfs::placing;
+use platfs_host::{Kind, path};
 use platfs_image::source::{DeviceTable, FileContexts, FilterError, FsConfig, Layer};
 use platfs_image::{Source, SourceError, SourceOptions};
 
@@ -68,11 +68,11 @@ impl Build {
     pub(super) fn spool(&self) -> PathBuf {
         let path = image::parse(self.image()).path;
         let is_said = std::env::var_os("TMPDIR").is_some_and(|place| !place.is_empty());
-        let is_block = || std::fs::metadata(&path).is_ok_and(|found| found.file_type().is_block_device());
+        let is_block = || path::facts(&path).is_ok_and(|found| found.kind == Kind::BlockDevice);
         let above = cage::above(&path);
         match is_said || self.image() == "-" || is_block() {
             true => std::env::temp_dir(),
-            false if above.is_dir() => above,
+            false if path::is_directory(&above) => above,
             false => PathBuf::from("."),
         }
     }

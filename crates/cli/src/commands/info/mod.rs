@@ -93,7 +93,7 @@ impl Info {
         // Only what may be an archive is unpacked somewhere, and nothing before there is a cage.
         let may_be_archive =
             || matches!(target_of(path), Ok((_, Opened::File(file))) if Source::may_be_archive(&file));
-        match path.is_dir() || (!is_named_as_image(path) && may_be_archive()) {
+        match platfs_host::path::is_directory(path) || (!is_named_as_image(path) && may_be_archive()) {
             true => Some(cage::container(&self.image)),
             false => cage::reading(&[&self.image], &[], None),
         }
@@ -102,7 +102,7 @@ impl Info {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let name = image::shown(&self.image).to_string();
         let path = Path::new(&self.image);
-        if path.is_dir() && container::print(console, &self.image, self.json)? {
+        if platfs_host::path::is_directory(path) && container::print(console, &self.image, self.json)? {
             return Ok(());
         }
         warn_of_writer(&self.image, console);

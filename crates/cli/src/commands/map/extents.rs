@@ -5,7 +5,8 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 
 use ondisk::inode::InodeFlags;
-use rustix::fs::{CWD, Mode, OFlags};
+use platfs_host::{Kind, path};
+use rustix::fs::OFlags;
 use serde_json::{Map as Object, Value};
 
 use super::super::json::Array;
@@ -58,13 +59,12 @@ pub(super) fn show(
 
 /// Opens a file or directory to ask about it. Nothing else has extents, and opening it could wait or act.
 fn open(path: &OsStr) -> Result<File, String> {
-    let found = std::fs::metadata(path).map_err(|error| error.to_string())?;
-    if !found.is_file() && !found.is_dir() {
+    let found = path::facts(path).map_err(|error| error.to_string())?;
+    if !matches!(found.kind, Kind::File | Kind::Directory) {
         return Err("neither a file nor a directory".to_owned());
     }
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let opened = rustix::fs::openat(CWD, path, flags, Mode::empty());
-    opened.map(File::from).map_err(|error| std::io::Error::from(error).to_string())
+    let opened = path::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY);
+    opened.map_err(|error| error.to_string())
 }
 
 fn of_mount(path: &OsStr) -> Result<Extents, Failure> {

@@ -127,7 +127,7 @@ impl Map {
                 path.display()
             ))
         })?;
-        if !self.force && path.symlink_metadata().is_ok() {
+        if !self.force && platfs_host::path::is_taken(path) {
             return Err(Failure::exists(path.display(), "exists; `--force` replaces it"));
         }
         Ok(form)

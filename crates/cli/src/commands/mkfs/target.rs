@@ -2,7 +2,7 @@
 //! device, in a part of a disk image, or in a file that holds nothing yet.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use platfs::device::{Device, Window};
 use platfs::mkfs::Storage;
 use platfs_host::Privacy;
+use platfs_host::{Handle, path};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
@@ -32,7 +33,7 @@ pub(super) struct Target<'a> {
 
 enum Place {
     /// A file beside, which takes the name in the end; all of its length, and where the volume begins.
-    New { path: PathBuf, len: u64, offset: u64, permissions: Option<fs::Permissions> },
+    New { path: PathBuf, len: u64, offset: u64, mode: Option<u32> },
     /// What is there already, from a byte on.
     Existing { image: Box<Alone>, offset: u64 },
 }
@@ -54,8 +55,8 @@ impl<'a> Target<'a> {
         if crate::stores::is_meant(name) {
             return Err(about(&crate::image::ImageError::Remote));
         }
-        let metadata = match fs::metadata(&spec.path) {
-            Ok(metadata) => metadata,
+        let facts = match path::facts(&spec.path) {
+            Ok(facts) => facts,
             Err(error) if error.kind() == io::ErrorKind::NotFound && spec.part == Part::Whole => {
                 return Self::new_file(name, spec.path, size, offset, None);
             }
@@ -83,7 +84,7 @@ impl<'a> Target<'a> {
         if holds && growable && offset == 0 {
             // The new file asks for itself whether the old one may go.
             drop(image);
-            return Self::new_file(name, spec.path, Some(size), 0, Some(metadata.permissions()));
+            return Self::new_file(name, spec.path, Some(size), 0, Some(facts.mode));
         }
         let storage = if holds || is_block { Storage::Unknown } else { Storage::Zeroed };
         Ok(Target { name, size, storage, place: Place::Existing { image: Box::new(image), offset } })
@@ -94,7 +95,7 @@ impl<'a> Target<'a> {
         path: PathBuf,
         size: Option<u64>,
         offset: u64,
-        permissions: Option<fs::Permissions>,
+        mode: Option<u32>,
     ) -> Result<Self, Failure> {
         let Some(size) = size else {
             return Err(Failure::Usage(format!("{}: does not exist yet, so a size is needed", shown(name))));
@@ -103,7 +104,7 @@ impl<'a> Target<'a> {
         let Some(len) = len else {
             return Err(Failure::about(shown(name), "the size is too large for a file"));
         };
-        let place = Place::New { path, len, offset, permissions };
+        let place = Place::New { path, len, offset, mode };
         Ok(Target { name, size, storage: Storage::Zeroed, place })
     }
 
@@ -125,10 +126,11 @@ impl<'a> Target<'a> {
         let name = self.name;
         let failed = |error: io::Error| Failure::about(shown(name), error);
         match self.place {
-            Place::New { path, len, offset, permissions } => {
+            Place::New { path, len, offset, mode } => {
                 let output = Output::through(&path, len, Privacy::Ordinary).map_err(failed)?;
-                if let Some(permissions) = permissions {
-                    output.file().and_then(|file| file.set_permissions(permissions)).map_err(failed)?;
+                if let Some(mode) = mode {
+                    let set = output.file().and_then(|file| Handle::from(file).set_mode(mode));
+                    set.map_err(failed)?;
                 }
                 let whole = Arc::new(output.device().map_err(failed)?);
                 fill(&Window::new(whole, offset, self.size).map_err(failed)?)?;

@@ -1,13 +1,13 @@
 //! Files as part of a project: in an image by the library, in a mount (and other file systems) by the `ioctl` of `chattr -p`.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
-use rustix::fs::{CWD, Mode, OFlags};
+use platfs_host::{Directory, Kind, path};
+use rustix::fs::OFlags;
 
 use super::Quota;
 use crate::console::{Console, Failure};
@@ -25,7 +25,7 @@ const INHERIT: u32 = 0x200;
 
 pub(super) fn set(quota: &Quota, project: u32, console: &mut Console<'_>) -> Result<(), Failure> {
     let name = quota.image.name();
-    if std::fs::metadata(name).is_ok_and(|found| found.is_dir()) {
+    if path::is_directory(name) {
         let paths: Vec<&OsStr> = match &quota.paths[..] {
             [] => vec![name],
             paths => paths.iter().map(OsString::as_os_str).collect(),
@@ -84,8 +84,9 @@ fn of_mount(quota: &Quota, project: u32, top: PathBuf, console: &mut Console<'_>
     let mut left = vec![top];
     while let Some(path) = left.pop() {
         let about = |error: std::io::Error| Failure::about(Shown(path.as_os_str().as_bytes()), error);
-        let found = path.symlink_metadata().map_err(about)?;
-        if !found.is_dir() && !found.is_file() {
+        let found = path::entry(&path).map_err(about)?;
+        let is_directory = found.kind == Kind::Directory;
+        if !is_directory && found.kind != Kind::File {
             console.warn(format!(
                 "{}: left out: neither a file nor a directory",
                 Shown(path.as_os_str().as_bytes())
@@ -94,21 +95,19 @@ fn of_mount(quota: &Quota, project: u32, top: PathBuf, console: &mut Console<'_>
         }
         if quota.dry_run {
             writeln!(console.out, "{}: project {project}", Shown(path.as_os_str().as_bytes()))?;
-        } else if let Err(error) = join_mounted(&path, found.is_dir(), project) {
+        } else if let Err(error) = join_mounted(&path, is_directory, project) {
             console.complain(about(error))?;
         }
-        if found.is_dir() && quota.recursive {
-            for entry in path.read_dir().map_err(about)? {
-                left.push(entry.map_err(about)?.path());
-            }
+        if is_directory && quota.recursive {
+            let names = Directory::open(&path).and_then(|mut directory| directory.names()).map_err(about)?;
+            left.extend(names.into_iter().map(|name| path.join(name)));
         }
     }
     Ok(())
 }
 
 fn join_mounted(path: &Path, is_directory: bool, project: u32) -> std::io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::openat(CWD, path, flags, Mode::empty())?);
+    let file = path::open(path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)?;
     let mut facts = fuse::ask::<GET, LEN>(&file)?;
     if is_directory && let Some(words) = facts.first_chunk_mut::<4>() {
         *words = (u32::from_ne_bytes(*words) | INHERIT).to_ne_bytes();

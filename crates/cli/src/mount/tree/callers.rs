@@ -8,16 +8,17 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, OnceLock};
 
 use fuse::Caller;
 use platfs::rights::{Credentials, Powers};
-use rustix::fs::{Mode, OFlags};
+use platfs_host::{Directory, system};
+use rustix::fs::OFlags;
 use rustix::thread::Pid;
 
 use crate::bulk::{Actor, is_owner_of_server};
@@ -48,7 +49,7 @@ pub(super) fn current() -> Caller {
 /// A thread in `/proc`.
 struct Task {
     number: u32,
-    directory: OwnedFd,
+    directory: Directory,
     status: File,
     /// What it was found to be last, if that was a program of root's acting as itself.
     seen: Option<Seen>,
@@ -76,10 +77,9 @@ impl Seen {
 
 impl Task {
     fn open(number: u32) -> io::Result<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(format!("/proc/{number}"), flags, Mode::empty())?;
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let status = rustix::fs::openat(&directory, "status", flags, Mode::empty())?.into();
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let directory = Directory::from(OwnedFd::from(system::open(format!("/proc/{number}"), flags)?));
+        let (status, _) = directory.open_listed("status")?;
         Ok(Task { number, directory, status, seen: None, said: None })
     }
 
@@ -114,15 +114,14 @@ impl Task {
 
     fn has_the_users_of_this_process(&self) -> bool {
         let map = || -> io::Result<Vec<u8>> {
-            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-            let file = File::from(rustix::fs::openat(&self.directory, "uid_map", flags, Mode::empty())?);
+            let (file, _) = self.directory.open_listed("uid_map")?;
             let mut text = vec![0; MAP_MAX];
             let len = file.read_at(&mut text, 0)?;
             text.truncate(len);
             Ok(text)
         };
         map().is_ok_and(|found| {
-            found == *OWN_USERS.get_or_init(|| fs::read("/proc/self/uid_map").unwrap_or_default())
+            found == *OWN_USERS.get_or_init(|| system::read("/proc/self/uid_map").unwrap_or_default())
         })
     }
 }
@@ -133,7 +132,8 @@ static OWN_USERS: OnceLock<Vec<u8>> = OnceLock::new();
 const MAP_MAX: usize = 16 << 10;
 
 /// The user namespace of a thread.
-fn namespace(thread: &OwnedFd) -> io::Result<OsString> {
+fn namespace(thread: impl AsFd) -> io::Result<OsString> {
+    #[expect(clippy::disallowed_methods, reason = "a link of the kernel, below an open directory of `/proc`")]
     let link = rustix::fs::readlinkat(thread, "ns/user", Vec::new())?;
     Ok(std::ffi::OsStr::from_bytes(link.to_bytes()).to_owned())
 }
@@ -200,14 +200,15 @@ impl Callers {
         if !is_root || !rustix::process::getgid().is_root() {
             return Err("only root's mounts can".into());
         }
-        let same = fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == me.to_string().as_str());
+        let same = system::link("/proc/self").is_ok_and(|link| link.as_os_str() == me.to_string().as_str());
         let task = Task::open(me).ok().filter(|_| same).ok_or("/proc is not that of this process")?;
-        let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        let map = system::text("/proc/self/uid_map").unwrap_or_default();
         if !map.split_whitespace().eq(ALL_USERS) {
             return Err("this is not the machine's own user namespace".into());
         }
         // With it, users beside root come in, whose capabilities are no reason to let them do everything.
-        let parameter = fs::read("/sys/module/fuse/parameters/allow_sys_admin_access").unwrap_or_default();
+        let parameter =
+            system::read("/sys/module/fuse/parameters/allow_sys_admin_access").unwrap_or_default();
         if parameter.starts_with(b"Y") {
             return Err("fuse.allow_sys_admin_access lets others in".into());
         }

@@ -6,11 +6,11 @@
 //! Not seen are calls of other threads than the caller's (io_uring, loop devices), those that hand over lists of writes
 //! (`io_submit`), callers that this process may not look at, and files of another file system that lies on this one.
 
-use std::fs;
 use std::time::Duration;
 
 use fuse::Caller;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
+use platfs_host::{path, system};
+use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::mount::outside;
@@ -110,7 +110,7 @@ pub(in crate::mount) fn seen(thread: u32, (device, inode): (u64, u64)) -> Call {
 /// Line of `/proc/THREAD/syscall` once the thread waits: it asked, but may not sleep yet.
 fn waiting(name: &str) -> Option<String> {
     for tried in 0..TRIES {
-        let text = fs::read_to_string(name).ok()?;
+        let text = system::text(name).ok()?;
         if text.trim() != "running" {
             return Some(text);
         }
@@ -190,7 +190,7 @@ impl Waiting {
             return None;
         }
         let name = self.of_file("fdinfo", file);
-        let file = OpenFile::parse(&fs::read_to_string(name).ok()?)?;
+        let file = OpenFile::parse(&system::text(name).ok()?)?;
         let offset = if file.appends { None } else { Some(offset.unwrap_or(file.position)) };
         Some(Call::Writes { offset, len: len.min(MOST) })
     }
@@ -218,7 +218,7 @@ impl Waiting {
     fn facts(&self, file: u64) -> Option<Facts> {
         let wanted = StatxFlags::SIZE | StatxFlags::TYPE | StatxFlags::INO;
         let name = self.of_file("fd", file);
-        let found = rustix::fs::statx(CWD, name, AtFlags::STATX_DONT_SYNC, wanted).ok()?;
+        let found = path::parts(name, AtFlags::STATX_DONT_SYNC, wanted).ok()?;
         let is_regular = FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile;
         Some(Facts {
             device: rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor),
@@ -249,7 +249,7 @@ impl Waiting {
     fn memory(&self, address: u64, len: u64) -> Option<Vec<u64>> {
         let mut bytes = vec![0; usize::try_from(len).ok()?];
         let name = format!("/proc/{}/mem", self.thread);
-        let memory = rustix::fs::open(name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let memory = system::open(name, OFlags::RDONLY).ok()?;
         let read = rustix::io::pread(&memory, &mut bytes, address).ok()?;
         if read < bytes.len() {
             return None;

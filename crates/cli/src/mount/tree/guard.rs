@@ -49,7 +49,7 @@ impl Guard {
     }
 
     fn new() -> Result<Self, String> {
-        let setting = std::fs::read("/proc/sys/fs/protected_hardlinks").unwrap_or_default();
+        let setting = platfs_host::system::read("/proc/sys/fs/protected_hardlinks").unwrap_or_default();
         let (callers, serves_others) = (Callers::new()?, AtomicBool::new(false));
         Ok(Guard { callers, serves_others, protects_links: setting.starts_with(b"1") })
     }
