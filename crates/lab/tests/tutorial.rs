@@ -1,4 +1,4 @@
-//! The commands of docs/tutorial.md and research/docs/lab.md's page for a policy run as they stand there.
+//! The commands of research/docs/tutorial.md and of research/docs/lab.md's page for a policy run as they stand there.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,7 +22,7 @@ fn words(line: &str) -> Vec<String> {
 
 /// The calls of `plat-lab` in a document, from a prompt or through cargo, with a policy that there is for the reader's.
 fn calls(document: &str) -> Vec<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(document);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../research/docs").join(document);
     let text = std::fs::read_to_string(path).unwrap();
     let call = |line: &str| {
         let line = line.trim();

@@ -4,7 +4,7 @@
 //! under a policy that put the file elsewhere. [`Recorder`] is an event sink: a program that runs
 //! an engine with it, a laboratory or a file system, gets the trace of its requests. [`Reader`] decodes one
 //! record at a time, in memory that does not grow with the trace, and trusts nothing. The format is
-//! described in `docs/trace.md`. Excludes replaying and files on disk.
+//! described in `research/docs/trace-format.md`. Excludes replaying and files on disk.
 
 mod reader;
 mod recorder;

@@ -1,4 +1,4 @@
-//! What fleets and very large volumes ask of a store: the figures of `docs/scale.md`.
+//! What fleets and very large volumes ask of a store: the figures of `research/docs/scale.md`.
 //!
 //! The formats and the clean-up are the real ones, over a store in memory that counts. What a store and a line can do are
 //! assumptions, and stand in the constants.

@@ -38,5 +38,5 @@ pub mod view;
 /// The tutorial's program runs with the other tests. It stands here because a published package can't include what lies
 /// outside of its directory.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/tutorial.md")]
+#[doc = include_str!("../../../research/docs/tutorial.md")]
 struct Tutorial;
