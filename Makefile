@@ -108,7 +108,7 @@ test: setup models
 
 # Crashes of volumes that the kernel works on (CRASHES), each then opened for writing by the library, `put` and a mount.
 crash-kernel:
-	PLATFS_STEPS=$(CRASHES) $(CARGO) test --release -p platfs-cli --test killed many_crashes_under_the_kernel -- --ignored --nocapture
+	PLATFS_STEPS=$(CRASHES) $(CARGO) test --release -p platfs-cli --test all many_crashes_under_the_kernel -- --ignored --nocapture
 
 # At least 100,000 different crash states of each order, recovered and judged (CRASH_STATES), and every planted fault found.
 crash:

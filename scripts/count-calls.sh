@@ -18,12 +18,12 @@ suites=("$@")
     store disks changing mkfs resize tune defrag undelete roundtrip)
 command -v strace >/dev/null || { echo "count-calls: needs strace" >&2; exit 1; }
 
-mapfile -t names < <(printf -- '--test\n%s\n' "${suites[@]%%:*}")
 # The programs that cargo names, of a kind of target and with this name.
 programs() { sed -n "/\"kind\":\[\"$1\"\]/s/.*\"name\":\"$2\".*\"executable\":\"\([^\"]*\)\".*/\1/p" <<<"$messages"; }
 # One build for both: the command of another one may have other features.
-messages=$(cargo test -q -p platfs-cli --no-run --message-format=json "${names[@]}")
+messages=$(cargo test -q -p platfs-cli --no-run --message-format=json --test all)
 plat=$(programs bin plat)
+binary=$(programs test all)
 
 traces=$(mktemp -d)
 mkdir "$traces/scratch"
@@ -60,10 +60,9 @@ exec strace -DDD -f -q -a 0 -s 0 -e signal=none -o "$traces/\$kind.\$\$" "$plat.
 END
 chmod 755 "$plat"
 for suite in "${suites[@]}"; do
-    binary=$(programs test "${suite%%:*}")
-    filter=${suite#"${suite%%:*}"}
+    module=${suite%%:*} filter=${suite#"${suite%%:*}"}
     echo "count-calls: $suite"
-    mapfile -t tests < <(cd crates/cli && "$binary" --list "${filter#:}" | sed -n 's/: test$//p')
+    mapfile -t tests < <(cd crates/cli && "$binary" --list "$module::" | sed -n "s/^\($module::.*${filter#:}.*\): test\$/\1/p")
     for test in "${tests[@]}"; do
         (cd crates/cli && TMPDIR=$traces/scratch timeout -k 5 "${COUNT_SECONDS:-60}" "$binary" -q --exact "$test") \
             >"$traces/scratch/said" 2>&1 || echo "count-calls: failed, or left out after ${COUNT_SECONDS:-60} s: $test"

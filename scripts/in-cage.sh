@@ -13,7 +13,7 @@ export PLATFS_SANDBOX=require
 
 for suite in "${suites[@]}"; do
     echo "in-cage: $suite"
-    cargo test -q -p platfs-cli --test "$suite"
+    cargo test -q -p platfs-cli --test all "$suite::"
 done
 
 type -P pjdfstest >/dev/null || { echo "in-cage: SKIPPED: pjdfstest - cargo install pjdfstest"; exit 0; }

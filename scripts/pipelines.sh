@@ -1,5 +1,5 @@
 #!/bin/sh
-# The ten pipelines of crates/cli/tests/pipelines.rs with a real system: a Debian that mmdebstrap makes. Needs root for the
+# The ten pipelines of crates/cli/tests/all/pipelines.rs with a real system: a Debian that mmdebstrap makes. Needs root for the
 # kernel's mounts, a mirror of Debian, mmdebstrap, fakeroot, pseudo, genimage, simg2img, qemu-img. SUITE names the release, MIRROR the mirror, ROOTFS an archive that is there already.
 set -eu
 cd "$(dirname "$0")/.."
@@ -11,4 +11,5 @@ if [ -z "${ROOTFS:-}" ]; then
     mmdebstrap --variant=minbase --include=iputils-ping,acl --format=tar \
         "${SUITE:-stable}" "$rootfs" ${MIRROR:+"$MIRROR"}
 fi
-PLATFS_ROOTFS=$rootfs cargo test -p platfs-cli --test pipelines -- --nocapture --test-threads=1 "$@"
+[ $# -gt 0 ] || set -- pipelines::
+PLATFS_ROOTFS=$rootfs cargo test -p platfs-cli --test all -- --nocapture --test-threads=1 "$@"

@@ -37,7 +37,8 @@ job() {
     printf 'soak: %-10s %4d s  %s\n' "$name" "$(($(date +%s) - begun))" "$*"
 }
 
-test_of() { echo "cargo test -q --release -p $1 --test $2 --"; }
+# PACKAGE, FILTER of its tests.
+test_of() { echo "cargo test -q --release -p $1 --test all -- $2"; }
 
 # What is missing is said once, before anything runs.
 has_fuzz=yes
@@ -53,14 +54,14 @@ while [ "$(date +%s)" -lt "$end" ]; do
     job crash target/release/plat-lab crash --seed "$(seed)" --states 20000 --e2fsck 500
     # shellcheck disable=SC2046 # words of a command
     {
-        job model PLATFS_SEED="$(seed)" PLATFS_STEPS=2000 $(test_of platfs model) --nocapture
-        job fsx PLATFS_SEED="$(seed)" PLATFS_STEPS=4000 $(test_of platfs-cli fsx) --nocapture
-        job churn PLATFS_SEED="$(seed)" $(test_of platfs-cli churn) --nocapture
-        job agreement PLATFS_SEED="$(seed)" PLATFS_STEPS=500 $(test_of platfs check) agreement_on_many --ignored --nocapture
-        job lies PLATFS_SEED="$(seed)" PLATFS_STEPS=500 $(test_of platfs check) many_lies --ignored --nocapture
-        job killed PLATFS_SEED="$(seed)" PLATFS_STEPS=9 $(test_of platfs-cli killed) fifty_killed_servers --ignored --nocapture
-        job sqlite PLATFS_SEED="$(seed)" PLATFS_STEPS=10 $(test_of platfs-cli databases) sqlite_many_times --ignored --nocapture
-        job postgresql PLATFS_SEED="$(seed)" PLATFS_STEPS=3 $(test_of platfs-cli databases) postgresql_many_times --ignored --nocapture
+        job model PLATFS_SEED="$(seed)" PLATFS_STEPS=2000 $(test_of platfs model::) --nocapture
+        job fsx PLATFS_SEED="$(seed)" PLATFS_STEPS=4000 $(test_of platfs-cli fsx::) --nocapture
+        job churn PLATFS_SEED="$(seed)" $(test_of platfs-cli churn::) --nocapture
+        job agreement PLATFS_SEED="$(seed)" PLATFS_STEPS=500 $(test_of platfs agreement_on_many) --ignored --nocapture
+        job lies PLATFS_SEED="$(seed)" PLATFS_STEPS=500 $(test_of platfs many_lies) --ignored --nocapture
+        job killed PLATFS_SEED="$(seed)" PLATFS_STEPS=9 $(test_of platfs-cli fifty_killed_servers) --ignored --nocapture
+        job sqlite PLATFS_SEED="$(seed)" PLATFS_STEPS=10 $(test_of platfs-cli sqlite_many_times) --ignored --nocapture
+        job postgresql PLATFS_SEED="$(seed)" PLATFS_STEPS=3 $(test_of platfs-cli postgresql_many_times) --ignored --nocapture
     }
     if [ -n "$has_fuzz" ]; then job fuzz scripts/fuzz.sh 20; fi
 done

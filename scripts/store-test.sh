@@ -55,8 +55,8 @@ root=${ROOT:-${XDG_CACHE_HOME:-$HOME/.cache}/platfs/rootfs.tar}
 [ ! -e "$root" ] || export PLATFS_ROOT="$root"
 refusal=a_server_where_two_can_win_is_refused
 filters=("$@")
-[ "$#" != 0 ] || filters=(s3:: faults::)
-cargo test -p platfs-cli --features s3 --test store -- "${filters[@]}" --nocapture --test-threads=1 --skip "$refusal"
+[ "$#" != 0 ] || filters=(store::s3:: store::faults::)
+cargo test -p platfs-cli --features s3 --test all -- "${filters[@]}" --nocapture --test-threads=1 --skip "$refusal"
 
 [ "$#" = 0 ] && [ "${LOOSE:-}" != no ] || exit 0
 loose=$(command -v s3s-fs || echo "$tools/bin/s3s-fs")
@@ -69,4 +69,4 @@ mkdir -p "$work/loose/bucket"
 port=$((port + 1))
 start "$port" "$loose" --host 127.0.0.1 --port "$port" --access-key test --secret-key testtest "$work/loose"
 export AWS_ENDPOINT="http://127.0.0.1:$port" PLATFS_S3_LOOSE=s3://bucket/test
-cargo test -p platfs-cli --features s3 --test store "$refusal" -- --nocapture
+cargo test -p platfs-cli --features s3 --test all "$refusal" -- --nocapture

@@ -1,7 +1,7 @@
 //! How large a file can be: what its map reaches, and what its count of blocks holds.
 //!
 //! Source: Linux, which opens no file whose size is beyond (measured by `ftruncate` on its driver, block sizes 1 to 4
-//! KiB, with and without `huge_file`; `crates/fs/tests/file_size.rs` asks again).
+//! KiB, with and without `huge_file`; `crates/fs/tests/all/file_size.rs` asks again).
 
 use crate::block_map;
 use crate::units::BlockSize;

@@ -1,5 +1,5 @@
 //! Plans and volumes in memory. Comparisons with the reference tools stand in
-//! `crates/fs/tests/mkfs.rs`.
+//! `crates/cli/tests/all/mkfs.rs`.
 
 use super::*;
 use crate::device::MemoryDevice;

@@ -23,7 +23,7 @@
 //!
 //! A new kind of source takes four steps: a module whose `read` puts entries into a [`CatalogueBuilder`] and counts
 //! them with the meter of `reading`; its recognition by content in `open`; its failures in [`SourceError`]; a case in
-//! `crates/cli/tests/build_sources.rs`. A program that has its tree in memory needs none of them: it fills a
+//! `crates/cli/tests/all/build_sources.rs`. A program that has its tree in memory needs none of them: it fills a
 //! [`CatalogueBuilder`] and makes a [`Source`] of it.
 //!
 //! `archived`, `oci` and `tar` are there with the feature `archives` only; `archived_left_out` stands for the first without it.
