@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Counts the system calls that the processes of plat make once they are in their cage, over suites of the command, and writes
-# them where the unit test of crates/cli/src/sandbox/calls.rs compares them with what is allowed. Needs strace and root.
+# them where the unit test of crates/serve/src/sandbox/calls.rs compares them with what is allowed. Needs strace and root.
 #
 #     scripts/count-calls.sh [SUITE[:FILTER]...]
 #
-# adds what these suites show, or those of their tests whose names have FILTER in them, to crates/cli/src/sandbox/counted.txt.
+# adds what these suites show, or those of their tests whose names have FILTER in them, to crates/serve/src/sandbox/counted.txt.
 # Each test runs alone and for COUNT_SECONDS (60) at most: one that waits for a process which its tracer still holds never
 # ends. Such a test is named; the calls that were seen until then count.
 #
@@ -12,7 +12,7 @@
 # more are taken out by hand: remove the file first to count from nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-counted=$PWD/crates/cli/src/sandbox/counted.txt
+counted=$PWD/crates/serve/src/sandbox/counted.txt
 suites=("$@")
 [ ${#suites[@]} -gt 0 ] || suites=(reading listing export snapshot map metadata_image mount mount_write live trim posix fsx
     store disks changing mkfs resize tune defrag undelete roundtrip)

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plat_cli::control::protocol::{Grant, Reply, Request};
+use platfs_serve::control::protocol::{Grant, Reply, Request};
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(request) = Request::decode(data) {

@@ -21,7 +21,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A crate, and the workspace crates that it may use outside of its tests.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("crates/host", &[]),
     ("crates/ondisk", &[]),
     ("crates/device", &["ondisk"]),
@@ -33,7 +33,20 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("crates/chart", &[]),
     ("crates/image", &["ondisk", "platfs", "platfs_host", "platfs_reshape"]),
     ("crates/reshape", &["ondisk", "platfs_device", "platfs_check", "platfs"]),
-    ("crates/open", &["platfs", "platfs_forensics", "platfs_host", "platfs_image", "platfs_store"]),
+    (
+        "crates/serve",
+        &[
+            "ondisk",
+            "platfs",
+            "platfs_forensics",
+            "platfs_host",
+            "platfs_image",
+            "platfs_open",
+            "platfs_reshape",
+            "fuse",
+        ],
+    ),
+    ("crates/open", &["ondisk", "platfs", "platfs_forensics", "platfs_host", "platfs_image", "platfs_store"]),
     (
         "crates/cli",
         &[
@@ -44,6 +57,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
             "platfs_image",
             "platfs_open",
             "platfs_reshape",
+            "platfs_serve",
             "platfs_store",
             "fuse",
             "chart",
@@ -57,7 +71,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
 ];
 
 /// The workspace's libraries, as `Cargo.toml` and `use` name them.
-const OURS: [&str; 15] = [
+const OURS: [&str; 16] = [
     "platfs_host",
     "ondisk",
     "placement",
@@ -68,6 +82,7 @@ const OURS: [&str; 15] = [
     "platfs_image",
     "platfs_open",
     "platfs_reshape",
+    "platfs_serve",
     "platfs_store",
     "fuse",
     "chart",
@@ -352,7 +367,8 @@ fn door(shown: &str, text: &str, found: &mut Vec<String>) {
         "crates/image/src/named.rs",
         "crates/image/src/output.rs",
     ];
-    const BOUND: [&str; 3] = ["crates/cli/src/", "crates/image/src/", "crates/open/src/"];
+    const BOUND: [&str; 4] =
+        ["crates/cli/src/", "crates/image/src/", "crates/open/src/", "crates/serve/src/"];
     const REPLACERS: [&str; 2] = ["::replacing(", ".overwrite("];
     let is_bound = BOUND.iter().any(|path| shown.starts_with(path));
     if !is_bound || MAKERS.iter().any(|maker| shown.starts_with(maker)) {
@@ -364,7 +380,9 @@ fn door(shown: &str, text: &str, found: &mut Vec<String>) {
                 "{shown}:{number}: opens an image by itself; use `image::open_read`, `door::open_write` or `door`"
             ));
         }
-        if shown.starts_with("crates/cli/") && REPLACERS.iter().any(|word| line.contains(word)) {
+        if (shown.starts_with("crates/cli/") || shown.starts_with("crates/serve/"))
+            && REPLACERS.iter().any(|word| line.contains(word))
+        {
             found.push(format!(
                 "{shown}:{number}: may replace an image in use; use `door::output` or `door::build_file`"
             ));

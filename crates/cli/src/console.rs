@@ -9,6 +9,7 @@ use std::fmt::{self, Display};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use platfs_serve::mount::error::{MountError, Why};
 use serde_json::{Map, Value, json};
 
 use crate::image::ImageError;
@@ -115,6 +116,18 @@ fn kind_of_host(error: &io::Error) -> &'static str {
         // In words of our own.
         (None, io::ErrorKind::Other) => FAILED,
         (None, _) => "io",
+    }
+}
+
+impl From<MountError> for Failure {
+    fn from(error: MountError) -> Self {
+        let MountError { subject, why } = error;
+        match why {
+            Why::Image(error) => Failure::about(subject, error),
+            Why::Key(error) => error.into(),
+            Why::Host(error) => Failure::about(subject, error),
+            other => Failure::about(subject, other.to_string()),
+        }
     }
 }
 

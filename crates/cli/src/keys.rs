@@ -47,12 +47,9 @@ impl KeyArgs {
 }
 
 /// A warning with the option that it is about.
-#[must_use]
-pub fn worded(warning: &Warning) -> String {
-    match &warning.file {
-        Some(file) => format!("--key {file}: {}", warning.why),
-        None => format!("--key: {}", warning.why),
-    }
+fn worded(warning: &Warning) -> String {
+    let colon = if warning.file.is_some() { "" } else { ":" };
+    format!("--key{colon} {warning}")
 }
 
 impl From<KeyError> for Failure {

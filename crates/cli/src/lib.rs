@@ -3,25 +3,19 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
-pub mod bulk;
 pub mod check;
 pub mod clock;
 pub mod commands;
 pub mod console;
-pub mod control;
+pub mod daemon;
 pub mod format;
-mod free_runs;
+pub mod helper;
 pub mod keys;
 pub mod manual;
-pub mod memory;
-pub mod mount;
-pub mod nbd;
 pub mod owner;
-mod paths;
 pub mod progress;
 pub mod reading;
 pub mod reshaping;
-pub mod sandbox;
 pub mod signals;
 pub mod size;
 pub mod text;
@@ -32,10 +26,13 @@ use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{FromArgMatches, Parser};
 use console::{Console, Failure, Form};
-use platfs_open::locks;
 pub use platfs_open::{door, image, marks, stores};
+use platfs_open::{locks, memory, paths};
+use platfs_serve::free_runs;
+pub use platfs_serve::{bulk, control, mount, nbd, sandbox};
 
 /// The version, with the commit where the build knew it.
 pub const VERSION: &str = env!("PLATFS_VERSION");
@@ -48,7 +45,7 @@ struct CommandLine {
     /// Cage of servers and of commands on an image, entered before they look at it: as much as the kernel has (auto), none
     /// (off), or no work without all of it (require).
     #[arg(long, global = true, value_name = "MODE", default_value = "auto", hide_default_value = true)]
-    #[arg(help_heading = "For all commands")]
+    #[arg(help_heading = "For all commands", value_parser = sandbox_modes())]
     sandbox: sandbox::Mode,
     /// No progress, no summary.
     #[arg(short, long, global = true, help_heading = "For all commands")]
@@ -56,6 +53,20 @@ struct CommandLine {
     /// Report as JSON, messages too.
     #[arg(long, global = true, help_heading = "For all commands")]
     json: bool,
+}
+
+/// The modes of a cage, by name.
+fn sandbox_modes() -> impl TypedValueParser<Value = sandbox::Mode> {
+    const WORDS: [(&str, &str); 3] = [
+        ("off", "None"),
+        ("auto", "As much as this kernel has"),
+        ("require", "All of it: without, nothing is done"),
+    ];
+    let words = WORDS.map(|(name, help)| PossibleValue::new(name).help(help));
+    PossibleValuesParser::new(words).map(|name| {
+        let named = sandbox::Mode::NAMES.into_iter().find(|(other, _)| *other == name);
+        named.map_or_else(sandbox::Mode::default, |(_, mode)| mode)
+    })
 }
 
 /// One line about the program.
@@ -74,7 +85,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     signals::limits_are_errors();
     memory::panics_without_calls();
-    mount::daemon::begin(&arguments);
+    daemon::begin(&arguments);
     #[cfg(feature = "mount")]
     if let Some(code) = mount::outside::run_if_meant(&arguments) {
         return code;
@@ -134,7 +145,7 @@ fn run_after<'a>(
     err: &'a mut (dyn Write + 'a),
     begin: impl FnOnce(&CommandLine) -> Result<(), Failure>,
 ) -> ExitCode {
-    let arguments = check::fsck::by_name(mount::helper::by_name(arguments));
+    let arguments = check::fsck::by_name(helper::by_name(arguments));
     let form = if usage::wants_json(&arguments) { Form::Json } else { Form::Text };
     match parsed(arguments.clone()) {
         Ok(line) => {

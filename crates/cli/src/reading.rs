@@ -4,9 +4,6 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use ondisk::features::Incompat;
-use ondisk::geometry::Geometry;
-use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
 use ondisk::units::InodeNumber;
 use platfs::device::Device;
 use platfs::journal::Recovery;
@@ -23,12 +20,7 @@ use crate::stores;
 use crate::text::Shown;
 
 pub use crate::paths::joined;
-
-/// The remedy for what breaks a rule of the format.
-pub const CHECK: &str = "`plat check -n` shows more, `plat check` repairs";
-
-/// The same for what is not supported.
-pub const INFO: &str = "`plat info` shows what is known";
+pub use platfs_open::explain::{CHECK, INFO, explained, no_superblock, not_writable};
 
 /// An image that is open for reading, with its name for messages.
 pub struct OpenImage {
@@ -233,56 +225,6 @@ pub fn warn_of_writer(image: &OsStr, console: &mut Console<'_>) {
             "{}: may be changing: {user}; what it has not written yet is missing here",
             image::shown(image)
         ));
-    }
-}
-
-/// The complaint about a device that can't be opened as a volume, with the remedy: what it holds instead, if it has no
-/// superblock; how long it should be, if its end is missing.
-#[must_use]
-pub fn no_superblock(device: &dyn Device, name: &str, error: &Error) -> String {
-    if let Ok(raw) = platfs::read_superblock(device) {
-        return match missing_end(device, &raw) {
-            Some(bytes) => format!(
-                "{error}; the volume takes {bytes} bytes: copy it again, or make the image as long (`truncate -s`) and \
-                 `plat check` keeps what is there"
-            ),
-            None => explained(error),
-        };
-    }
-    let hint = platfs::device::lookalike(device, name).map(|hint| format!("; {hint}")).unwrap_or_default();
-    let error = error.to_string();
-    let why = error.strip_suffix(": not an ext2, ext3 or ext4 volume").unwrap_or(&error);
-    format!("is no ext2, ext3 or ext4 volume ({why}){hint}")
-}
-
-/// The complaint about a volume that can't be opened for writing, with the remedy that helps: a check where it was not
-/// closed cleanly.
-#[must_use]
-pub fn not_writable(device: &dyn Device, name: &str, error: &Error) -> String {
-    let Error::Unsupported(_) = error else { return no_superblock(device, name, error) };
-    let is_unclean = platfs::read_superblock(device).is_ok_and(|raw| {
-        let is_pending = raw.s_feature_incompat.get() & Incompat::RECOVER.bits() != 0;
-        is_pending || raw.s_state.get() & (STATE_VALID | STATE_ERROR) != STATE_VALID
-    });
-    match is_unclean {
-        true => format!("{error}; `plat check -p` brings a volume in order"),
-        false => explained(error),
-    }
-}
-
-/// The bytes that a volume takes, where the device ends before.
-fn missing_end(device: &dyn Device, raw: &RawSuperblock) -> Option<u64> {
-    let geometry = Geometry::from_superblock(raw).ok()?;
-    let bytes = geometry.byte_offset(ondisk::units::Block(geometry.blocks));
-    (bytes > device.size()).then_some(bytes)
-}
-
-/// The library's words, and what the user can do about it.
-pub fn explained(error: &Error) -> String {
-    match error {
-        Error::Corrupt(_) => format!("{error}; {CHECK}"),
-        Error::Unsupported(_) => format!("{error}; {INFO}"),
-        _ => error.to_string(),
     }
 }
 

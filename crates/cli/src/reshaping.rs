@@ -6,7 +6,6 @@
 //! takes back what was done, and begins again.
 
 mod sized;
-mod sizes;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -19,23 +18,24 @@ use platfs::{OpenOptions, Volume};
 use platfs_host::Place;
 use platfs_reshape::draft::{Change, Limits};
 
-use crate::check::before::{self, When};
-use crate::check::{memory, stop, undo};
+use crate::check::{stop, undo};
 use crate::clock;
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
 use crate::reading::{CHECK, INFO};
 use crate::text::Shown;
+use platfs_open::memory;
+use platfs_open::precheck::{self, When};
 
+pub use platfs_serve::sizes::Sizes;
 pub use sized::{Ready, Sized};
-pub use sizes::Sizes;
 
 /// What a change may take.
 #[must_use]
 pub fn limits() -> Limits {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    Limits { memory: memory::bound(), threads, now: clock::now() }
+    Limits { memory: memory::for_check(), threads, now: clock::now() }
 }
 
 /// The words of a refusal: what no volume could be changed to is wrong usage.
@@ -111,7 +111,7 @@ impl Held {
             return Ok(());
         }
         let failed = |what: &dyn std::fmt::Display| Failure::about(&self.name, what.to_string());
-        before::sound(When::ForAll, &self.device, &self.name, platfs_image::clock::now())
+        precheck::sound(When::ForAll, &self.device, &self.name, platfs_image::clock::now())
             .map_err(|why| failed(&why))?;
         let _busy = stop::busy();
         let options = OpenOptions::new().write(true).now(clock::now());

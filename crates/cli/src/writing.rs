@@ -12,13 +12,13 @@ use ondisk::units::InodeNumber;
 use platfs::{Error, OpenOptions, Volume, Walk, WriteOrder};
 
 use crate::bulk::Halt;
-use crate::check::before::{self, When};
 use crate::clock;
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
 use crate::reading::{OpenImage, not_writable};
 use crate::text::Shown;
+use platfs_open::precheck::{self, When};
 
 /// A file or directory that goes to another place.
 pub struct Source<'s> {
@@ -180,7 +180,7 @@ fn open(target: &Target, in_order: bool) -> Result<OpenImage, Failure> {
     clock::source_date_epoch()?;
     let device = door::open_write(target.name()).map_err(|error| Failure::about(&shown, error))?;
     let when = When::of(target.check_first, target.no_check_first);
-    before::sound(when, &device, &shown, platfs_image::clock::now())
+    precheck::sound(when, &device, &shown, platfs_image::clock::now())
         .map_err(|why| Failure::about(&shown, why))?;
     let now = clock::now();
     let seed = now.seconds.cast_unsigned().rotate_left(32) ^ u64::from(now.nanoseconds);

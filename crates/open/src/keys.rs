@@ -5,6 +5,7 @@
 //! have them: servers take no key in digits, and commands warn of one.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,15 @@ pub struct Warning {
     pub file: Option<String>,
     /// The reason.
     pub why: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.file {
+            Some(file) => write!(f, "{file}: {}", self.why),
+            None => f.write_str(&self.why),
+        }
+    }
 }
 
 /// Why there is no key.

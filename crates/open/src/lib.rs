@@ -7,7 +7,11 @@
 //! | [`stores`] | volumes of object stores in the place of images, by address and environment |
 //! | [`keys`] | keys of encrypted files, from files or digits |
 //! | [`marks`] | marks of multiple mount protection that this process holds |
+//! | [`paths`] | paths of an image as text: patterns, and names as they are printed |
+//! | [`precheck`], [`names`] | a check before anything is changed, and what inodes are called in it |
+//! | [`memory`] | memory that this process may use |
 //! | [`process`] | what a process does for its secrets, if it is the command's own |
+//! | [`explain`] | errors about a volume in words, with the remedy |
 //! | [`locks`] | locks that no panic makes useless |
 //!
 //! Nothing is printed: [`marks::tell_to`] and [`stores::tell_to`] say who hears of what happens meanwhile. Excludes what
@@ -17,11 +21,16 @@
 #![forbid(unsafe_code)]
 
 pub mod door;
+pub mod explain;
 mod hearer;
 pub mod image;
 pub mod keys;
 pub mod locks;
 pub mod marks;
+pub mod memory;
+pub mod names;
+pub mod paths;
+pub mod precheck;
 pub mod process;
 #[cfg(feature = "store")]
 pub mod stores;

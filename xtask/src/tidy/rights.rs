@@ -11,17 +11,17 @@ const FORMS: [&str; 6] = ["uid == 0", "uid != 0", "uid() == 0", "uid() != 0", "u
 /// Files with such comparisons, how many, and what they are about.
 const KNOWN: [(&str, usize, &str); 10] = [
     (
-        "crates/cli/src/mount/tree/callers.rs",
+        "crates/serve/src/mount/tree/callers.rs",
         5,
         "whose credentials the kernel lends, and who sends requests at all",
     ),
-    ("crates/cli/src/mount/tree/guard.rs", 2, "whether others than root's programs have come"),
+    ("crates/serve/src/mount/tree/guard.rs", 2, "whether others than root's programs have come"),
     (
         "crates/fs/src/ops/reserve.rs",
         3,
         "the format's reserve is for a user; a write from pages has no program",
     ),
-    ("crates/cli/src/control/server.rs", 1, "who may connect at all: root's tickets are judged like all"),
+    ("crates/serve/src/control/server.rs", 1, "who may connect at all: root's tickets are judged like all"),
     ("crates/host/src/facts.rs", 1, "whose files are trusted: the user's own, and those of root"),
     ("crates/lab/src/peers/peer.rs", 1, "what a measurement needs"),
     ("crates/lab/src/peers/mbstats.rs", 1, "what a measurement needs"),

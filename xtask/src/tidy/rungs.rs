@@ -205,33 +205,36 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             door
             image
-            marks stores
-            hearer keys
-            locks process stores_left_out
+            marks precheck stores
+            hearer keys names
+            explain locks memory paths process stores_left_out
         ",
         knots: &[],
         long_lists: 0,
     },
     Ladder {
-        path: "crates/cli",
+        path: "crates/serve",
         rungs: "
-            commands
-            format manual mount
+            mount
             control
-            reshaping
-            owner writing
-            check
             bulk
-            reading
-            clock keys
-            console
-            free_runs paths usage
-            signals
-            progress
-            memory nbd sandbox size text
+            free_runs nbd sandbox sizes
         ",
         knots: &[],
         long_lists: 4,
+    },
+    Ladder {
+        path: "crates/cli",
+        rungs: "
+            commands
+            reshaping
+            check owner writing
+            format helper reading signals
+            clock keys progress usage
+            console daemon manual size text
+        ",
+        knots: &[],
+        long_lists: 0,
     },
     Ladder {
         path: "crates/crash",

@@ -7,10 +7,10 @@ use platfs::check::{Options, Outcome, Summary, check};
 use platfs::device::Device;
 
 use super::findings::{Findings, Listener, Policy};
-use super::names::Names;
 use super::progress::Meter;
 use crate::console::Failure;
 use crate::reading::no_superblock;
+use platfs_open::names::Names;
 
 /// Checks of what was repaired in memory: repairs of repairs settle in the first or the second.
 const ROUNDS: usize = 5;
@@ -52,13 +52,14 @@ pub fn examine(
     let mut listener = Listener::new(policy, meter);
     let outcome = check(Arc::clone(device), options, &mut listener).map_err(failed)?;
     let findings = listener.findings;
-    let mut names = if findings.count() == 0 { Names::default() } else { Names::of(&findings, &outcome) };
-    if !asked && names.lack_any(&findings) {
+    let mut names =
+        if findings.count() == 0 { Names::default() } else { Names::of(findings.inodes(), &outcome) };
+    if !asked && names.lack_any(findings.inodes()) {
         // What a repair took away had its name before.
         let mut silent = Meter::silent();
         let mut looker = Listener::new(Policy::Look, &mut silent);
         let before = check(Arc::clone(device), options, &mut looker).map_err(failed)?;
-        names.add(&findings, &before);
+        names.add(findings.inodes(), &before);
     }
     let safe = findings.all_safe();
     let mut made = Made { findings, names, outcome, left: 0, safe };

@@ -4,8 +4,8 @@ use platfs::check::{Issue, Kind, Summary, kinds};
 use serde_json::{Map, Value, json};
 
 use super::findings::{Findings, OfKind};
-use super::names::Names;
 use crate::text::put_bytes;
+use platfs_open::names::Names;
 
 /// What became of a check.
 pub struct Verdict<'v> {

@@ -2,15 +2,12 @@
 //! as fsck(8) calls its helpers. What is wrong and how it is repaired is the library's.
 
 pub mod ask;
-pub mod before;
 pub mod e2fsck;
 pub mod examine;
 pub mod explain;
 pub mod facts;
 pub mod findings;
 pub mod fsck;
-pub mod memory;
-pub mod names;
 pub mod progress;
 pub mod report;
 pub mod stop;

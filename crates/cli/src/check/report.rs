@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use platfs::check::Summary;
 
 use super::findings::{Findings, OfKind};
-use super::names::Names;
+use platfs_open::names::Names;
 
 /// Issues of a kind that are shown unless more is asked for.
 const SHOWN: usize = 10;

@@ -22,10 +22,9 @@ use crate::check::ask::{Answer, Questions, about_plan};
 use crate::check::examine::{Made, examine};
 use crate::check::findings::{Findings, Policy};
 use crate::check::fsck;
-use crate::check::names::Names;
 use crate::check::progress::Meter;
 use crate::check::report::{self, Detail, counted};
-use crate::check::{e2fsck, explain, facts, memory, stop, undo};
+use crate::check::{e2fsck, explain, facts, stop, undo};
 use crate::console::{Console, Failure};
 use crate::door::output::filled;
 use crate::door::{self, Shared};
@@ -34,6 +33,8 @@ use crate::progress;
 use crate::sandbox::Plan;
 use crate::text::Shown;
 use platfs_image::clock::now;
+use platfs_open::memory;
+use platfs_open::names::Names;
 
 /// Arguments of `plat check`.
 #[derive(Args, Debug)]
@@ -336,7 +337,7 @@ impl Check {
             threads: self.threads.map_or_else(processors, usize::from),
             now: now(),
             superblock: self.superblock.map(|block| (block, self.block_size)),
-            memory: memory::bound(),
+            memory: memory::for_check(),
         }
     }
 

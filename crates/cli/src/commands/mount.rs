@@ -20,11 +20,11 @@ use rustix::thread::CapabilitySet;
 use super::cage;
 use crate::console::{Console, Failure};
 use crate::control::{Listener, Served, Server};
+use crate::daemon;
 use crate::door;
 use crate::image;
 use crate::marks;
 use crate::memory;
-use crate::mount::daemon;
 use crate::mount::keeper::Keeper;
 use crate::mount::log::{Detail, Log};
 use crate::mount::opening::{self, Opened};
@@ -36,7 +36,7 @@ use crate::mount::trace::Traced;
 use crate::mount::tree::{Guard, Terms, Tree, is_roomy};
 use crate::mount::tuning::{self, Limits};
 use crate::progress;
-use crate::reading::{OpenImage, explained};
+use crate::reading::explained;
 use crate::sandbox::{self, Group, Mode, Plan};
 use crate::signals::StopSignals;
 use crate::stores;
@@ -94,7 +94,7 @@ pub struct Mount {
 fn not_yours(opened: &Opened, options: &MountOptions) -> Option<String> {
     let user = rustix::process::geteuid();
     let as_it_is = opened.writable && !options.fake_root && !options.appearance.is_any();
-    let facts = opened.image.volume.metadata(InodeNumber::ROOT).ok()?;
+    let facts = opened.volume.metadata(InodeNumber::ROOT).ok()?;
     let passes = sandbox::powers_before().contains(Powers::DAC_OVERRIDE);
     let is_open = facts.uid == user.as_raw() || facts.permissions & 0o022 != 0;
     (as_it_is && !passes && !is_open).then(|| {
@@ -311,7 +311,7 @@ impl Mount {
             Failure::about(Shown(directory.as_os_str().as_bytes()), what.to_string())
         };
         let stop = StopSignals::hold().map_err(|error| failed(&memory::lacking(&error)))?;
-        let Opened { image: OpenImage { volume, name: whole }, writable, shared, keeping, .. } = opened;
+        let Opened { volume, name: whole, writable, shared, keeping, .. } = opened;
         let terms = terms(options, writable, &volume);
         let guard = Guard::as_asked(options.asked_permissions(), options.allow_other, writable);
         let guard = guard.map_err(|why| failed(&why))?;

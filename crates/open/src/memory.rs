@@ -1,0 +1,209 @@
+//! Memory that this process may use: the machine's, or less where a limit is set; and what is said where there is none.
+//!
+//! Owns: the limits of control groups (of both versions, along the whole path) and of the address space, the words on
+//! what a server lacks by its limits, and how a panic is printed where there may be no memory for that. Excludes what the
+//! memory is used for.
+
+use std::io;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use platfs_host::system;
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+/// Where control groups are mounted.
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// Bytes of memory of this machine, as Linux reports it.
+#[must_use]
+pub fn of_machine() -> Option<u64> {
+    total(&system::text("/proc/meminfo").unwrap_or_default())
+}
+
+/// Bytes that a limit leaves to this process, if there is one below what the machine has.
+#[must_use]
+pub fn limit() -> Option<u64> {
+    let text = system::text("/proc/self/cgroup").unwrap_or_default();
+    let of_groups = places(&text, Path::new(GROUPS)).into_iter().filter_map(|file| {
+        // `max` is none.
+        system::text(file).ok()?.trim().parse::<u64>().ok()
+    });
+    let least = of_groups.chain(getrlimit(Resource::As).current).min()?;
+    (of_machine().is_none_or(|machine| least < machine)).then_some(least)
+}
+
+/// Bytes that a check may take where the machine does not say what it has.
+const LEAST: u64 = 2 << 30;
+
+/// Bytes that a check may take: a volume that holds very much needs them, a hostile one must not take all. Three quarters of
+/// the machine's memory for what is known of the volume, and as much at most for repairs.
+#[must_use]
+pub fn for_check() -> u64 {
+    of_machine().map_or(LEAST, |bytes| (bytes / 4 * 3).max(LEAST))
+}
+
+/// Address space that a server of a mount needs: stacks of its threads, what it shares with the kernel, its caches.
+const TO_SERVE: u64 = 256 << 20;
+
+/// Whether the address space of this process is wide enough for a server. One that runs out of it ends in the middle of its
+/// work, and its mount is dead then.
+///
+/// # Errors
+/// What it lacks.
+pub fn room_to_serve() -> Result<(), String> {
+    match getrlimit(Resource::As).current {
+        Some(most) if most < TO_SERVE => Err(format!(
+            "the address space of this process is limited to {} KiB, and a mount needs {} (`ulimit -v`)",
+            most >> 10,
+            TO_SERVE >> 10
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Has a panic print its words alone where the address space is limited, and not the calls that led to it. Those take memory,
+/// and are printed under a lock of the standard library which an allocation that fails takes too: a thread that panics for
+/// lack of memory (a new one without room for its second stack, say) would wait for itself for ever, and with it the process.
+/// To be called before there are threads.
+pub fn panics_without_calls() {
+    if getrlimit(Resource::As).current.is_none() {
+        return;
+    }
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or("without a name");
+        // Nobody may read them.
+        let _ = writeln!(io::stderr(), "thread '{name}' {panic}");
+    }));
+}
+
+/// A failure to begin to serve, with the limit that it comes from.
+#[must_use]
+pub fn lacking(error: &io::Error) -> String {
+    let has = |what: &str, resource| {
+        let most =
+            getrlimit(resource).current.map_or("as many as it wants".to_owned(), |most| most.to_string());
+        format!("{error}: this process may have {most} {what}")
+    };
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE) => has("descriptors (`ulimit -n`)", Resource::Nofile),
+        // A thread could not be started.
+        Some(Errno::AGAIN) => has(
+            "processes and threads with others of its user (`ulimit -u`), and memory for them",
+            Resource::Nproc,
+        ),
+        _ => error.to_string(),
+    }
+}
+
+fn total(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The files that may limit the memory of a process, by what `/proc/self/cgroup` says: those of its group and of all above
+/// it. A group that is seen from inside a container is named as outside; there only the root is found.
+fn places(text: &str, groups: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let (roots, file): (&[&str], _) = match controllers {
+            "" => (&["", "unified"], "memory.max"),
+            _ if controllers.split(',').any(|word| word == "memory") => {
+                (&["memory", "cpu,memory"], "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        for root in roots {
+            let root = groups.join(root);
+            let own = root.join(path.trim_start_matches('/'));
+            let above = own.ancestors().take_while(|place| place.starts_with(&root));
+            found.extend(above.map(|place| place.join(file)));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use testkit::again;
+
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn memory_is_read_where_it_is_known() {
+        assert_eq!(total("MemFree: 1 kB\nMemTotal:       24645900 kB\n"), Some(24_645_900 << 10));
+        assert_eq!((total(""), total("MemTotal: much kB")), (None, None));
+        assert!(of_machine().is_some());
+    }
+
+    #[test]
+    fn what_a_server_lacks_is_named_with_its_limit() {
+        let said = |error: Errno| lacking(&io::Error::from(error));
+        assert!(said(Errno::MFILE).contains("ulimit -n") && said(Errno::AGAIN).contains("ulimit -u"));
+        assert!(!said(Errno::IO).contains("ulimit"));
+        assert_eq!(room_to_serve(), Ok(()));
+    }
+
+    /// Panics without any memory left, if the test below says so, and leaves a byte before.
+    #[test]
+    fn worker() {
+        let Some(path) = std::env::var_os(PANICS) else { return };
+        let mut mark = fs::File::create(path).unwrap();
+        panics_without_calls();
+        // The library knows now how panics are printed: the first one asks the environment, which takes memory too.
+        let _ = std::thread::spawn(|| panic!("one before")).join();
+        let done = std::thread::Builder::new().spawn(move || {
+            let mut taken: Vec<Vec<u8>> = Vec::with_capacity(1 << 20);
+            for len in (4..24).rev().map(|bits| 1 << bits) {
+                let mut some = Vec::new();
+                while some.try_reserve_exact(len).is_ok() && taken.len() < taken.capacity() {
+                    taken.push(std::mem::take(&mut some));
+                }
+            }
+            mark.write_all(b"x").unwrap();
+            panic!("no memory is left");
+        });
+        drop(done.unwrap().join());
+    }
+
+    const PANICS: &str = "PLATFS_PANICS_WITHOUT_MEMORY";
+
+    /// It waited for itself for ever.
+    #[test]
+    fn a_thread_that_panics_without_memory_comes_to_its_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let mark = directory.path().join("mark");
+        let worker = again::test("memory::tests::worker", (PANICS, &mark));
+        let mut limited = std::process::Command::new("sh");
+        limited
+            .args(["-c", "ulimit -v 400000; exec \"$@\"", "sh"])
+            .arg(worker.get_program())
+            .args(worker.get_args());
+        limited.env(PANICS, &mark).env("RUST_BACKTRACE", "1").stderr(Stdio::null()).stdout(Stdio::null());
+        // After a minute the harness in the child would speak of it, and end for lack of memory.
+        again::ended(&mut limited);
+        assert_eq!(fs::read(mark).unwrap(), b"x", "it did not come to its panic");
+    }
+
+    #[test]
+    fn all_groups_above_a_process_limit_it() {
+        let found = places("9:name=systemd:/\n4:memory:/a/b\n0::/c\nodd\n", Path::new("/g"));
+        let found: Vec<&str> = found.iter().map(|path| path.to_str().unwrap()).collect();
+        assert_eq!(
+            found[..3],
+            [
+                "/g/memory/a/b/memory.limit_in_bytes",
+                "/g/memory/a/memory.limit_in_bytes",
+                "/g/memory/memory.limit_in_bytes"
+            ]
+        );
+        assert!(found.contains(&"/g/c/memory.max") && found.contains(&"/g/memory.max"), "{found:?}");
+        assert!(found.contains(&"/g/unified/c/memory.max"), "{found:?}");
+    }
+}

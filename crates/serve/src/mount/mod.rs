@@ -1,0 +1,25 @@
+//! A volume as a directory of the running system.
+//!
+//! Owns: mount options, and the translation from what the kernel asks to verbs on a volume. Excludes the conversation with the kernel, which is the
+//! crate `fuse`'s.
+
+pub mod appearance;
+pub mod errno;
+pub mod error;
+pub mod keeper;
+pub mod log;
+pub mod moving;
+pub mod opening;
+pub mod options;
+pub mod outside;
+mod passing;
+pub mod places;
+pub mod prefetch;
+mod questions;
+pub mod quotas;
+pub mod remount;
+pub mod statistics;
+pub mod trace;
+pub mod tree;
+pub mod trimming;
+pub mod tuning;
