@@ -75,7 +75,7 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = (format.tags(bytes).count(), format.revoked(bytes).map(Iterator::count));
         let _ = (format.tail_is_right(bytes), format.commit_is_right(bytes, 0), Header::parse(bytes));
     }
-    let _ = (Scan::of(1).block(bytes), tags(bytes).count());
+    let _ = (Scan::after(1).block(bytes), tags(bytes).count());
     let (image, start) = base();
     let device = Arc::new(MemoryDevice::from_bytes(image));
     log(bytes, &device, *start);

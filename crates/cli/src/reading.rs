@@ -8,7 +8,7 @@ use ondisk::units::InodeNumber;
 use platfs::device::Device;
 use platfs::journal::Recovery;
 use platfs::{Error, Key, OpenOptions, Volume};
-use platfs_forensics::Ground;
+use platfs_forensics::RawImage;
 use platfs_host::path;
 
 use crate::console::{Console, Failure};
@@ -161,7 +161,7 @@ impl OpenImage {
 ///
 /// # Errors
 /// As [`OpenImage::open`].
-pub fn ground(image: &OsStr, console: &mut Console<'_>) -> Result<(Ground, String), Failure> {
+pub fn ground(image: &OsStr, console: &mut Console<'_>) -> Result<(RawImage, String), Failure> {
     warn_of_writer(image, console);
     let name = image::shown(image).to_string();
     let device = open_device(image)?;
@@ -186,14 +186,14 @@ pub fn ground(image: &OsStr, console: &mut Console<'_>) -> Result<(Ground, Strin
 ///
 /// # Errors
 /// As [`OpenImage::open`].
-pub fn bare_ground(image: &OsStr, console: &mut Console<'_>) -> Result<(Ground, String), Failure> {
+pub fn bare_ground(image: &OsStr, console: &mut Console<'_>) -> Result<(RawImage, String), Failure> {
     warn_of_writer(image, console);
     let name = image::shown(image).to_string();
     Ok((ground_of(open_device(image)?, &name)?, name))
 }
 
-fn ground_of(device: Arc<dyn Device>, name: &str) -> Result<Ground, Failure> {
-    let opened = Ground::open(Arc::clone(&device));
+fn ground_of(device: Arc<dyn Device>, name: &str) -> Result<RawImage, Failure> {
+    let opened = RawImage::open(Arc::clone(&device));
     opened.map_err(|error| Failure::about(name, no_superblock(&*device, name, &error.into())))
 }
 

@@ -11,7 +11,7 @@ use super::{Device, Protection, check_range};
 
 /// What stands in the place of a block.
 #[derive(Clone)]
-enum Instead {
+enum Override {
     /// The block at another place of the device below.
     Copy {
         /// Where it begins, in bytes.
@@ -30,7 +30,7 @@ enum Instead {
 pub struct Overlay {
     base: Arc<dyn Device>,
     block_size: BlockSize,
-    changed: RwLock<BTreeMap<u64, Instead>>,
+    changed: RwLock<BTreeMap<u64, Override>>,
     most: u64,
 }
 
@@ -53,8 +53,8 @@ impl Overlay {
     pub fn written(&self) -> BTreeMap<u64, Box<[u8]>> {
         let changed = self.changed.read().unwrap_or_else(PoisonError::into_inner);
         let written = changed.iter().filter_map(|(block, instead)| match instead {
-            Instead::Bytes(bytes) => Some((*block, bytes.clone())),
-            Instead::Copy { .. } => None,
+            Override::Bytes(bytes) => Some((*block, bytes.clone())),
+            Override::Copy { .. } => None,
         });
         written.collect()
     }
@@ -63,7 +63,7 @@ impl Overlay {
     /// the magic of the journal put back at its beginning.
     pub fn redirect(&self, block: u64, offset: u64, escaped: bool) {
         let mut changed = self.changed.write().unwrap_or_else(PoisonError::into_inner);
-        changed.insert(block, Instead::Copy { offset, escaped });
+        changed.insert(block, Override::Copy { offset, escaped });
     }
 
     /// Bytes of a block.
@@ -78,10 +78,10 @@ impl Overlay {
         self.changed.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    fn whole(&self, instead: &Instead) -> io::Result<Box<[u8]>> {
+    fn whole(&self, instead: &Override) -> io::Result<Box<[u8]>> {
         match instead {
-            Instead::Bytes(bytes) => Ok(bytes.clone()),
-            Instead::Copy { offset, escaped } => {
+            Override::Bytes(bytes) => Ok(bytes.clone()),
+            Override::Copy { offset, escaped } => {
                 let mut bytes = vec![0; self.block_size.bytes_usize()];
                 self.base.read_at(*offset, &mut bytes)?;
                 if *escaped {
@@ -159,7 +159,7 @@ impl Device for Overlay {
                     "too much is changed to be kept in memory",
                 ));
             }
-            changed.insert(block, Instead::Bytes(bytes));
+            changed.insert(block, Override::Bytes(bytes));
             rest = behind;
         }
         Ok(())

@@ -55,7 +55,7 @@ impl Format {
     ///
     /// # Errors
     /// Whatever contradicts itself in the geometry.
-    pub(crate) fn of(raw: &RawSuperblock) -> Result<Self> {
+    pub(crate) fn from_superblock(raw: &RawSuperblock) -> Result<Self> {
         let geometry = Geometry::from_superblock(raw)?;
         Ok(Format { geometry, features: raw.features(), sealer: Sealer::from_superblock(raw) })
     }

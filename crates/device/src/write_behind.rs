@@ -26,7 +26,7 @@ enum Task {
     Barrier(SyncSender<()>),
 }
 
-struct Gathered {
+struct WriteBatch {
     offset: u64,
     data: Vec<u8>,
     spare: Vec<Vec<u8>>,
@@ -38,7 +38,7 @@ struct Gathered {
 /// that follow it are dropped.
 pub struct WriteBehind {
     inner: Arc<dyn Device>,
-    gathered: Mutex<Gathered>,
+    batch: Mutex<WriteBatch>,
     tasks: Option<SyncSender<Task>>,
     returned: Mutex<Receiver<Vec<u8>>>,
     failure: Arc<Mutex<Option<io::Error>>>,
@@ -64,7 +64,7 @@ impl WriteBehind {
             .spawn(move || write_all(&queue, &give_back, &*device, &failed))?;
         Ok(WriteBehind {
             inner,
-            gathered: Mutex::new(Gathered { offset: 0, data: Vec::new(), spare: Vec::new() }),
+            batch: Mutex::new(WriteBatch { offset: 0, data: Vec::new(), spare: Vec::new() }),
             tasks: Some(tasks),
             returned: Mutex::new(returned),
             failure,
@@ -77,19 +77,19 @@ impl WriteBehind {
         self.tasks.as_ref().ok_or_else(gone)?.send(task).map_err(|_| gone())
     }
 
-    fn submit(&self, gathered: &mut Gathered) -> io::Result<()> {
-        if gathered.data.is_empty() {
+    fn submit(&self, batch: &mut WriteBatch) -> io::Result<()> {
+        if batch.data.is_empty() {
             return Ok(());
         }
-        gathered.spare.extend(lock(&self.returned).try_iter());
-        let fresh = gathered.spare.pop().unwrap_or_else(|| Vec::with_capacity(GATHER));
-        let data = std::mem::replace(&mut gathered.data, fresh);
-        self.send(Task::Write { offset: gathered.offset, data })
+        batch.spare.extend(lock(&self.returned).try_iter());
+        let fresh = batch.spare.pop().unwrap_or_else(|| Vec::with_capacity(GATHER));
+        let data = std::mem::replace(&mut batch.data, fresh);
+        self.send(Task::Write { offset: batch.offset, data })
     }
 
     /// Waits until everything written so far has reached the device below.
     fn drain(&self) -> io::Result<()> {
-        self.submit(&mut lock(&self.gathered))?;
+        self.submit(&mut lock(&self.batch))?;
         let (done, wait) = sync_channel(1);
         self.send(Task::Barrier(done))?;
         wait.recv().map_err(|_| io::Error::other("the writing thread has ended"))
@@ -138,20 +138,20 @@ impl Device for WriteBehind {
 
     fn write_at(&self, mut offset: u64, mut data: &[u8]) -> io::Result<()> {
         super::check_range(self.size(), offset, data.len(), io::ErrorKind::WriteZero)?;
-        let mut gathered = lock(&self.gathered);
-        if gathered.offset + gathered.data.len() as u64 != offset {
-            self.submit(&mut gathered)?;
+        let mut batch = lock(&self.batch);
+        if batch.offset + batch.data.len() as u64 != offset {
+            self.submit(&mut batch)?;
         }
         while !data.is_empty() {
-            if gathered.data.is_empty() {
-                gathered.offset = offset;
+            if batch.data.is_empty() {
+                batch.offset = offset;
             }
-            let (now, later) = data.split_at(data.len().min(GATHER - gathered.data.len()));
-            gathered.data.extend_from_slice(now);
+            let (now, later) = data.split_at(data.len().min(GATHER - batch.data.len()));
+            batch.data.extend_from_slice(now);
             offset += now.len() as u64;
             data = later;
-            if gathered.data.len() == GATHER {
-                self.submit(&mut gathered)?;
+            if batch.data.len() == GATHER {
+                self.submit(&mut batch)?;
             }
         }
         Ok(())

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use ondisk::units::Block;
 use platfs_device::Result;
 
-use crate::ground::Ground;
 use crate::log::{Copy, Journal, State, Transaction};
+use crate::raw_image::RawImage;
 
 /// A moment: the number of a transaction in the order in which they were written, from 1; 0 is before all of them.
 pub type When = usize;
@@ -34,8 +34,8 @@ impl History {
     ///
     /// # Errors
     /// As [`Journal::read`].
-    pub fn read(ground: &Ground) -> Result<History> {
-        let journal = Journal::read(ground)?;
+    pub fn read(image: &RawImage) -> Result<History> {
+        let journal = Journal::read(image)?;
         let transactions = journal.as_ref().map_or(&[][..], |journal| &journal.transactions);
         let order: Vec<usize> =
             (0..transactions.len()).filter(|at| transactions.get(*at).is_some_and(counts)).collect();
@@ -53,7 +53,7 @@ impl History {
         let first = journal.as_ref().map_or(0, |journal| journal.superblock().s_first.get());
         let mut whole_from = whole_from(&past, first);
         if let (Some(journal), Some(last)) = (&journal, past.last()) {
-            whole_from = if is_up_to_date(ground, journal, last) { whole_from } else { past.len() + 1 };
+            whole_from = if is_up_to_date(image, journal, last) { whole_from } else { past.len() + 1 };
         }
         Ok(History { journal, order, copies, revoked, whole_from })
     }
@@ -149,10 +149,10 @@ fn covers(transaction: &Transaction, at: u32) -> bool {
 
 /// Whether the volume has not been changed since its last transaction, as far as its superblock and that of its
 /// journal tell.
-fn is_up_to_date(ground: &Ground, journal: &Journal, last: &Transaction) -> bool {
+fn is_up_to_date(image: &RawImage, journal: &Journal, last: &Transaction) -> bool {
     let raw = journal.superblock();
     let distance = raw.s_sequence.get().wrapping_sub(last.sequence);
-    let checked = ground.superblock().times().checked;
+    let checked = image.superblock().times().checked;
     let committed = last.time.map_or(0, |time| time.seconds);
     (!raw.is_clean() || (1..=GAP_MAX).contains(&distance)) && checked <= committed
 }

@@ -13,7 +13,7 @@ use ondisk::units::{Block, FileBlock};
 use platfs_device::map::Map;
 use platfs_device::{Error, Result};
 
-use crate::ground::{Ground, note};
+use crate::raw_image::{RawImage, note};
 
 /// A name in a leaf.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -70,7 +70,7 @@ pub struct Tree {
 ///
 /// # Errors
 /// It is no directory; a map or a root that breaks a rule of the format; the device's failure.
-pub fn read(ground: &Ground, inode: &Inode) -> Result<Option<Tree>> {
+pub fn read(image: &RawImage, inode: &Inode) -> Result<Option<Tree>> {
     if inode.file_type() != Some(FileType::Directory) {
         return Err(Error::Invalid(format!("inode {} is no directory", inode.number())));
     }
@@ -78,19 +78,19 @@ pub fn read(ground: &Ground, inode: &Inode) -> Result<Option<Tree>> {
     if !flags.contains(InodeFlags::INDEX) || flags.contains(InodeFlags::INLINE_DATA) {
         return Ok(None);
     }
-    let map = ground.map(inode)?;
+    let map = image.map(inode)?;
     let place = Place::Directory(inode.number());
     let first = block_of(&map, FileBlock(0)).ok_or_else(|| Error::corrupt(place, "has no first block"))?;
-    let large = ground.features().incompat.contains(Incompat::LARGEDIR);
-    let root = Root::parse(&ground.block(first)?, ground.layout(), large)
+    let large = image.features().incompat.contains(Incompat::LARGEDIR);
+    let root = Root::parse(&image.block(first)?, image.layout(), large)
         .map_err(|broken| Error::corrupt(place, broken.to_string()))?;
-    let raw = ground.superblock();
+    let raw = image.superblock();
     let unsigned = raw.s_flags.get() & FLAG_UNSIGNED_HASH != 0;
     let is_plain = !flags.intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT);
     let seed = raw.s_hash_seed.map(|word| word.get());
     let hasher = is_plain.then(|| NameHasher::new(root.version, unsigned, seed));
     let mut walk =
-        Walk { ground, map: &map, hasher, levels: root.levels, nodes: Vec::new(), problems: Vec::new() };
+        Walk { image, map: &map, hasher, levels: root.levels, nodes: Vec::new(), problems: Vec::new() };
     walk.descend()?;
     let Walk { nodes, problems, .. } = walk;
     Ok(Some(Tree { root, unsigned, nodes, problems }))
@@ -104,7 +104,7 @@ fn block_of(map: &Map, block: FileBlock) -> Option<Block> {
 }
 
 struct Walk<'w> {
-    ground: &'w Ground,
+    image: &'w RawImage,
     map: &'w Map,
     hasher: Option<NameHasher>,
     levels: u8,
@@ -126,7 +126,7 @@ impl Walk<'_> {
                 note(&mut self.problems, format!("the index leads to block {file_block}, which is a hole"));
                 continue;
             };
-            let bytes = self.ground.block(block)?;
+            let bytes = self.image.block(block)?;
             let holds = if depth < self.levels { self.index(&bytes, depth) } else { Ok(self.names(&bytes)) };
             match holds {
                 Ok(holds) => {
@@ -143,12 +143,12 @@ impl Walk<'_> {
 
     fn index(&self, bytes: &[u8], depth: u8) -> std::result::Result<Holds, BrokenIndex> {
         let kind = if depth == 0 { Kind::Root } else { Kind::Node };
-        let index = Index::parse(bytes, kind, self.ground.layout())?;
-        Ok(Holds::Index { limit: kind.limit(self.ground.layout()), entries: index.iter().collect() })
+        let index = Index::parse(bytes, kind, self.image.layout())?;
+        Ok(Holds::Index { limit: kind.limit(self.image.layout()), entries: index.iter().collect() })
     }
 
     fn names(&self, bytes: &[u8]) -> Holds {
-        let entries = dirent::entries(bytes, self.ground.layout()).map_while(std::result::Result::ok);
+        let entries = dirent::entries(bytes, self.image.layout()).map_while(std::result::Result::ok);
         let names = entries.filter_map(|entry| {
             let inode = entry.inode?.get();
             let hash = self.hasher.map(|hasher| hasher.hash(entry.name));

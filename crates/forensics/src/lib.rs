@@ -1,6 +1,6 @@
 //! What the bytes of a volume tell beyond its files: owners of blocks, transactions of the journal, removed files.
 //!
-//! Owns: reading a volume without trust in any one part of it ([`Ground`]), [`owners`] of blocks, [`names`] of inodes,
+//! Owns: reading a volume without trust in any one part of it ([`RawImage`]), [`owners`] of blocks, [`names`] of inodes,
 //! the transactions that still lie in a [journal](log), what a superblock says in [words](facts). Excludes: judging a volume (`platfs-check`), changing it, and
 //! everything about terminals.
 
@@ -8,18 +8,18 @@
 #![forbid(unsafe_code)]
 
 pub mod facts;
-mod ground;
 pub mod history;
 pub mod htree;
 pub mod log;
 pub mod metadata;
 pub mod names;
 pub mod owners;
+mod raw_image;
 pub mod removed;
 pub mod used;
 pub mod words;
 
-pub use ground::Ground;
 pub use ondisk;
 pub use platfs_device as device;
 pub use platfs_device::{Error, Result};
+pub use raw_image::RawImage;

@@ -11,7 +11,7 @@ use ondisk::units::InodeNumber;
 use ondisk::xattr::{self, NameIndex, Value};
 use platfs_device::Result;
 
-use crate::ground::{Ground, is_directory, note};
+use crate::raw_image::{RawImage, is_directory, note};
 
 /// Most names of one inode that are kept.
 const NAMES_MAX: usize = 1_000;
@@ -42,13 +42,13 @@ pub struct Names {
 ///
 /// # Errors
 /// None at present: what can't be read is a problem in the result.
-pub fn of(ground: &Ground, wanted: &BTreeSet<InodeNumber>) -> Result<Names> {
+pub fn find(image: &RawImage, wanted: &BTreeSet<InodeNumber>) -> Result<Names> {
     let mut search = Search { wanted, directories: HashMap::new(), found: BTreeMap::new(), left: BLOCKS_MAX };
     let mut names = Names::default();
     let mut broken = Vec::new();
-    ground.inodes(&mut names.problems, |inode| {
+    image.inodes(&mut names.problems, |inode| {
         if is_directory(&inode)
-            && let Err(error) = search.directory(ground, &inode)
+            && let Err(error) = search.directory(image, &inode)
         {
             note(&mut broken, error.to_string());
         }
@@ -74,8 +74,8 @@ struct Search<'w> {
 }
 
 impl Search<'_> {
-    fn directory(&mut self, ground: &Ground, inode: &Inode) -> Result<()> {
-        let layout = ground.layout();
+    fn directory(&mut self, image: &RawImage, inode: &Inode) -> Result<()> {
+        let layout = image.layout();
         if inode.flags().contains(InodeFlags::INLINE_DATA) {
             let (inside, behind) = inline_regions(inode);
             for region in [inside, behind] {
@@ -83,9 +83,9 @@ impl Search<'_> {
             }
             return Ok(());
         }
-        for run in ground.map(inode)?.runs.iter().filter(|run| !run.unwritten) {
+        for run in image.map(inode)?.runs.iter().filter(|run| !run.unwritten) {
             for block in run.start.0..run.start.0 + run.count.min(self.left) {
-                let bytes = ground.block(ondisk::units::Block(block))?;
+                let bytes = image.block(ondisk::units::Block(block))?;
                 self.entries(inode, layout, dirent::entries(&bytes, layout));
             }
             self.left = self.left.saturating_sub(run.count);

@@ -12,7 +12,7 @@ use ondisk::inode::Inode;
 use ondisk::units::{Block, Group, InodeNumber};
 use platfs_device::{Error, Result};
 
-use crate::ground::{Ground, has_map, is_live, note};
+use crate::raw_image::{RawImage, has_map, is_live, note};
 
 /// A part of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,7 +122,7 @@ pub struct Owners {
 impl Owners {
     /// The owners of a block.
     #[must_use]
-    pub fn of(&self, block: Block) -> &[Owner] {
+    pub fn of_block(&self, block: Block) -> &[Owner] {
         let from = self.found.partition_point(|owner| owner.block < block);
         let to = self.found.partition_point(|owner| owner.block <= block);
         self.found.get(from..to).unwrap_or_default()
@@ -132,9 +132,9 @@ impl Owners {
 /// The parts that stand at fixed places of a group, or at those that its descriptor names.
 ///
 /// # Errors
-/// As [`Ground::descriptor`]; then `found` has what does not depend on it.
-pub fn of_group(ground: &Ground, group: Group, found: &mut Vec<Stretch>) -> Result<()> {
-    let geometry = ground.geometry();
+/// As [`RawImage::descriptor`]; then `found` has what does not depend on it.
+pub fn of_group(image: &RawImage, group: Group, found: &mut Vec<Stretch>) -> Result<()> {
+    let geometry = image.geometry();
     let mut add = |part, start: Block, count: u64| {
         if count > 0 {
             found.push(Stretch { part, start, count });
@@ -154,7 +154,7 @@ pub fn of_group(ground: &Ground, group: Group, found: &mut Vec<Stretch>) -> Resu
     if let Some((_, block)) = geometry.meta_descriptor_held_by(group) {
         add(Part::Descriptors(group), block, 1);
     }
-    let raw = ground.descriptor(group)?;
+    let raw = image.descriptor(group)?;
     add(Part::BlockBitmap(group), raw.block_bitmap(), 1);
     add(Part::InodeBitmap(group), raw.inode_bitmap(), 1);
     if let Some(first) = geometry.inode_at(group, 0) {
@@ -166,12 +166,12 @@ pub fn of_group(ground: &Ground, group: Group, found: &mut Vec<Stretch>) -> Resu
 /// The parts that belong to an inode.
 ///
 /// # Errors
-/// As [`Ground::map`]; then `found` has what does not depend on the map.
-pub fn of_inode(ground: &Ground, inode: &Inode, found: &mut Vec<Stretch>) -> Result<()> {
+/// As [`RawImage::map`]; then `found` has what does not depend on the map.
+pub fn of_inode(image: &RawImage, inode: &Inode, found: &mut Vec<Stretch>) -> Result<()> {
     let number = inode.number();
     let attributes = inode.attribute_block();
     if attributes.0 != 0 {
-        if !ground.geometry().contains(attributes, 1) {
+        if !image.geometry().contains(attributes, 1) {
             return Err(Error::corrupt(
                 Place::Xattrs(number),
                 format!("in block {attributes}, outside the volume"),
@@ -182,7 +182,7 @@ pub fn of_inode(ground: &Ground, inode: &Inode, found: &mut Vec<Stretch>) -> Res
     if !has_map(inode) {
         return Ok(());
     }
-    let map = ground.map(inode)?;
+    let map = image.map(inode)?;
     found.extend(map.nodes.iter().map(|node| Stretch { part: Part::Map(number), start: *node, count: 1 }));
     found.extend(map.runs.iter().map(|run| {
         let part = Part::Data { inode: number, file_block: run.logical, unwritten: run.unwritten };
@@ -196,32 +196,28 @@ pub fn of_inode(ground: &Ground, inode: &Inode, found: &mut Vec<Stretch>) -> Res
 /// # Errors
 /// Whatever `take` says.
 pub fn all(
-    ground: &Ground,
+    image: &RawImage,
     problems: &mut Vec<String>,
     mut take: impl FnMut(&Stretch) -> Result<()>,
 ) -> Result<()> {
     let mut found = Vec::new();
-    if ground.features().incompat.contains(Incompat::MMP) {
-        found.push(Stretch {
-            part: Part::Mmp,
-            start: Block(ground.superblock().s_mmp_block.get()),
-            count: 1,
-        });
+    if image.features().incompat.contains(Incompat::MMP) {
+        found.push(Stretch { part: Part::Mmp, start: Block(image.superblock().s_mmp_block.get()), count: 1 });
     }
-    for group in (0..ground.geometry().groups).map(Group) {
-        if let Err(error) = of_group(ground, group, &mut found) {
+    for group in (0..image.geometry().groups).map(Group) {
+        if let Err(error) = of_group(image, group, &mut found) {
             note(problems, error.to_string());
         }
         found.drain(..).try_for_each(|stretch| take(&stretch))?;
     }
     // Maps of a sound volume have fewer nodes than the volume has blocks.
-    let mut left = ground.geometry().blocks;
+    let mut left = image.geometry().blocks;
     let mut broken = Vec::new();
-    ground.inodes(problems, |inode| {
+    image.inodes(problems, |inode| {
         if !is_live(&inode) || left == 0 {
             return Ok(());
         }
-        if let Err(error) = of_inode(ground, &inode, &mut found) {
+        if let Err(error) = of_inode(image, &inode, &mut found) {
             note(&mut broken, error.to_string());
         }
         let nodes = found.iter().filter(|stretch| matches!(stretch.part, Part::Map(_))).count();
@@ -242,18 +238,18 @@ pub fn all(
 ///
 /// # Errors
 /// A block that lies outside of the volume.
-pub fn of(ground: &Ground, blocks: &[Block]) -> Result<Owners> {
+pub fn find(image: &RawImage, blocks: &[Block]) -> Result<Owners> {
     let mut wanted = blocks.to_vec();
     wanted.sort_unstable();
     wanted.dedup();
-    let geometry = ground.geometry();
+    let geometry = image.geometry();
     if let Some(last) = wanted.last().filter(|last| last.0 >= geometry.blocks) {
         let blocks = geometry.blocks;
         return Err(Error::Invalid(format!("the volume has {blocks} blocks, and so no block {last}")));
     }
     let mut owners = Owners::default();
     let mut found = Vec::new();
-    all(ground, &mut owners.problems, |stretch| {
+    all(image, &mut owners.problems, |stretch| {
         let end = stretch.start.0.saturating_add(stretch.count);
         let from = wanted.partition_point(|block| *block < stretch.start);
         let hits = wanted.get(from..).unwrap_or_default().iter().take_while(|block| block.0 < end);
@@ -265,22 +261,22 @@ pub fn of(ground: &Ground, blocks: &[Block]) -> Result<Owners> {
     })?;
     found.sort_by_key(|owner| owner.block);
     owners.found = found;
-    let mut bitmaps = Bitmaps { ground, held: None };
+    let mut bitmaps = Bitmaps { image, held: None };
     owners.in_use = wanted.iter().map(|block| (*block, bitmaps.has(*block, &mut owners.problems))).collect();
     Ok(owners)
 }
 
 /// Bitmaps, of which the last is kept: who asks goes through the volume in order.
 struct Bitmaps<'g> {
-    ground: &'g Ground,
+    image: &'g RawImage,
     held: Option<(Group, Option<Option<Vec<u8>>>)>,
 }
 
 impl Bitmaps<'_> {
     fn has(&mut self, block: Block, problems: &mut Vec<String>) -> Option<bool> {
-        let (group, bit) = self.ground.bit_of(block)?;
+        let (group, bit) = self.image.bit_of(block)?;
         if self.held.as_ref().is_none_or(|(held, _)| *held != group) {
-            let read = self.ground.block_bitmap(group).map_err(|error| note(problems, error.to_string()));
+            let read = self.image.block_bitmap(group).map_err(|error| note(problems, error.to_string()));
             self.held = Some((group, read.ok()));
         }
         let (_, read) = self.held.as_ref()?;
@@ -289,7 +285,7 @@ impl Bitmaps<'_> {
             // Never written: in use is what the group's own structures take.
             None => {
                 let mut own = Vec::new();
-                of_group(self.ground, group, &mut own).ok()?;
+                of_group(self.image, group, &mut own).ok()?;
                 let holds = |one: &Stretch| (one.start.0..one.start.0 + one.count).contains(&block.0);
                 Some(own.iter().any(holds))
             }

@@ -10,8 +10,8 @@ use ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
 use ondisk::units::{Block, Cluster, Group};
 use platfs_device::Result;
 
-use crate::ground::Ground;
 use crate::owners::{self, is_set};
+use crate::raw_image::RawImage;
 
 /// Shortest gap that is left out, in bytes; on large volumes it is longer, so that there are never many ranges.
 const GAP: u64 = 64 << 10;
@@ -26,8 +26,8 @@ const RANGES_LOG2: u32 = 22;
 ///
 /// # Errors
 /// A descriptor that leads out of the volume; the device's failure.
-pub fn ranges(ground: &Ground) -> Result<Vec<Range<u64>>> {
-    let geometry = ground.geometry();
+pub fn ranges(image: &RawImage) -> Result<Vec<Range<u64>>> {
+    let geometry = image.geometry();
     let size = geometry.blocks << geometry.block_size.log2();
     let gap = GAP.max(size >> RANGES_LOG2);
     // Boot loader and superblock may stand before the first cluster.
@@ -39,11 +39,11 @@ pub fn ranges(ground: &Ground) -> Result<Vec<Range<u64>>> {
     };
     for group in (0..geometry.groups).map(Group) {
         let mut own: Vec<Range<u64>> = Vec::new();
-        match ground.block_bitmap(group)? {
-            Some(bitmap) => clusters(ground, group, &bitmap, &mut add),
+        match image.block_bitmap(group)? {
+            Some(bitmap) => clusters(image, group, &bitmap, &mut add),
             None => {
                 let mut parts = Vec::new();
-                owners::of_group(ground, group, &mut parts)?;
+                owners::of_group(image, group, &mut parts)?;
                 own.extend(parts.iter().map(|part| {
                     let start = geometry.byte_offset(part.start);
                     start..start + (part.count << geometry.block_size.log2())
@@ -64,13 +64,13 @@ pub fn ranges(ground: &Ground) -> Result<Vec<Range<u64>>> {
 ///
 /// # Errors
 /// A descriptor that leads out of the volume; the device's failure.
-pub fn tables(ground: &Ground, most: u64) -> Result<Vec<Range<u64>>> {
-    let geometry = ground.geometry();
+pub fn tables(image: &RawImage, most: u64) -> Result<Vec<Range<u64>>> {
+    let geometry = image.geometry();
     let block = geometry.block_size.bytes_usize() as u64;
     let (mut found, mut bytes, mut behind): (Vec<Range<u64>>, u64, u64) = (Vec::new(), 0, 0);
     for group in (0..geometry.groups.min(GROUPS_MAX)).map(Group) {
-        let raw = ground.descriptor(group)?;
-        let records = match ground.features().descriptor_csum() {
+        let raw = image.descriptor(group)?;
+        let records = match image.features().descriptor_csum() {
             true if raw.flags().contains(GroupFlags::INODE_UNINIT) => 0,
             true => geometry.inodes_per_group.saturating_sub(raw.unused_inodes()),
             false => geometry.inodes_per_group,
@@ -100,8 +100,8 @@ pub fn tables(ground: &Ground, most: u64) -> Result<Vec<Range<u64>>> {
 ///
 /// # Errors
 /// As [`tables`].
-pub fn directories(ground: &Ground, most: u64) -> Result<Vec<Range<u64>>> {
-    let geometry = ground.geometry();
+pub fn directories(image: &RawImage, most: u64) -> Result<Vec<Range<u64>>> {
+    let geometry = image.geometry();
     let block = geometry.block_size.bytes_usize() as u64;
     let (mut found, mut left) = (Vec::new(), most);
     let together = geometry.groups_per_flex().max(1);
@@ -111,7 +111,7 @@ pub fn directories(ground: &Ground, most: u64) -> Result<Vec<Range<u64>>> {
         let end = first.saturating_add(together).min(geometry.groups);
         let (mut behind, mut count) = (0, 0_u64);
         for group in (first..end).map(Group) {
-            let raw = ground.descriptor(group)?;
+            let raw = image.descriptor(group)?;
             let table = raw.inode_table().0.saturating_add(geometry.inode_table_blocks().into());
             behind = table.max(behind);
             count = count.saturating_add(raw.used_directories().into());
@@ -128,8 +128,8 @@ pub fn directories(ground: &Ground, most: u64) -> Result<Vec<Range<u64>>> {
 }
 
 /// The runs of a group's bitmap.
-fn clusters(ground: &Ground, group: Group, bitmap: &[u8], add: &mut impl FnMut(Range<u64>)) {
-    let geometry = ground.geometry();
+fn clusters(image: &RawImage, group: Group, bitmap: &[u8], add: &mut impl FnMut(Range<u64>)) {
+    let geometry = image.geometry();
     let first = u64::from(group.0) * u64::from(geometry.clusters_per_group());
     let byte = |bit: u32| geometry.byte_offset(geometry.cluster_start(Cluster(first + u64::from(bit))));
     let count = geometry.group_clusters(group);

@@ -83,7 +83,7 @@ fn refuse_used_elsewhere(raw: &RawSuperblock, device: &dyn Device, format: &Form
         let problem = format!("the block of multiple mount protection, {block}, lies outside the volume");
         return Err(Error::corrupt(Place::Superblock, problem));
     }
-    let Some(mark) = mmp::look(device, raw) else {
+    let Some(mark) = mmp::read_block(device, raw) else {
         return Err(Error::corrupt(Place::Block(block), "is no block of multiple mount protection"));
     };
     if mark.is_clean() {

@@ -284,7 +284,7 @@ fn left(options: &BenchOptions, row: &Row, case: &Case, seed: u64) -> Result<Lef
     for phase in (Workload::named(case.workload)?.phases)(&scale)? {
         in_model_time(&alone, phase)?;
     }
-    alone.engine().settle();
+    alone.engine().release_claims();
     let files = alone.files();
     let of = |values: Vec<(&'static str, f64)>, wanted| {
         values.into_iter().find(|(name, _)| *name == wanted).map_or(0.0, |(_, value)| value)

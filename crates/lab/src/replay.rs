@@ -114,7 +114,7 @@ impl Replay {
                 _ => self.engine.allocate(&request),
             };
             let Ok(grant) = granted else { return false };
-            let run = grant.keep();
+            let run = grant.into_run();
             self.files.entry(ask.name).or_default().insert(at, (run.start.0, run.count));
         }
         true
@@ -177,7 +177,7 @@ impl Replay {
                     drop(promise.split(*count));
                 }
             }
-            Record::Settle => self.engine.settle(),
+            Record::Settle => self.engine.release_claims(),
         }
         Ok(())
     }
@@ -223,7 +223,7 @@ fn replay(path: &Path, policy: BlockPolicyKind, plan: &Plan) -> Result<Cell, Str
         records += 1;
     }
     replay.promised = None;
-    replay.engine.settle();
+    replay.engine.release_claims();
     let files = replay.data_files();
     let stats = replay.engine.stats();
     let mut values = vec![("records", float(records)), ("refused", float(replay.refused))];

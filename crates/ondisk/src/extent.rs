@@ -297,7 +297,7 @@ pub enum Entry {
 
 /// What a node says of a file block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Found {
+pub struct Lookup {
     /// Levels below the node.
     pub depth: u16,
     /// The entry at or before the block.
@@ -306,7 +306,7 @@ pub struct Found {
     pub next: Option<FileBlock>,
 }
 
-impl Found {
+impl Lookup {
     /// Looks for a file block in a node, which is checked as [`Node::parse`] does, without decoding it into lists.
     ///
     /// # Errors
@@ -323,7 +323,7 @@ impl Found {
                     next = Some(extent.logical);
                 }
             })?;
-            return Ok(Found { depth, entry: Entry::Extent(before), next });
+            return Ok(Lookup { depth, entry: Entry::Extent(before), next });
         }
         let mut taken = None;
         check_children(records, |child| {
@@ -334,7 +334,7 @@ impl Found {
             }
         })?;
         let child = taken.ok_or("index node is empty")?;
-        Ok(Found { depth, entry: Entry::Child(child), next })
+        Ok(Lookup { depth, entry: Entry::Child(child), next })
     }
 }
 
@@ -405,19 +405,19 @@ mod tests {
                 write_at(&mut bytes, 12 * (index + 1), &extent.encode());
             }
             let at = FileBlock(at);
-            let found = Found::find(&bytes, at);
+            let found = Lookup::find(&bytes, at);
             match Node::parse(&bytes) {
                 Err(problem) => prop_assert_eq!(found, Err(problem)),
                 Ok(Node { entries: Entries::Leaf(list), .. }) => {
                     let place = list.partition_point(|extent| extent.logical <= at);
                     let before = place.checked_sub(1).map(|index| list[index]);
                     let next = list.get(place).map(|extent| extent.logical);
-                    prop_assert_eq!(found, Ok(Found { depth, entry: Entry::Extent(before), next }));
+                    prop_assert_eq!(found, Ok(Lookup { depth, entry: Entry::Extent(before), next }));
                 }
                 Ok(Node { entries: Entries::Index(list), .. }) => {
                     let place = list.partition_point(|child| child.logical <= at).max(1);
                     let next = list.get(place).map(|child| child.logical);
-                    prop_assert_eq!(found, Ok(Found { depth, entry: Entry::Child(list[place - 1]), next }));
+                    prop_assert_eq!(found, Ok(Lookup { depth, entry: Entry::Child(list[place - 1]), next }));
                 }
             }
         }

@@ -306,7 +306,7 @@ pub fn remove(block: &mut [u8], kind: Kind, layout: Layout, position: usize) -> 
 }
 
 /// Has an entry lead to another block. `false` if there is no such entry.
-pub fn lead(block: &mut [u8], kind: Kind, layout: Layout, position: usize, to: FileBlock) -> bool {
+pub fn retarget(block: &mut [u8], kind: Kind, layout: Layout, position: usize, to: FileBlock) -> bool {
     let (limit, count) = limit_and_count(block, kind);
     if limit != kind.limit(layout) || count > limit || position >= usize::from(count) {
         return false;

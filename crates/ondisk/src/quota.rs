@@ -264,7 +264,7 @@ pub fn decode(kind: QuotaKind, file: &[u8]) -> Result<BTreeMap<u32, Usage>, Stri
 /// As [`decode`].
 pub fn records(kind: QuotaKind, file: &[u8]) -> Result<BTreeMap<u32, Record>, String> {
     let mut all = BTreeMap::new();
-    walk(kind, file, |raw| _ = all.insert(raw.dqb_id.get(), Record::of(raw)))?;
+    walk(kind, file, |raw| _ = all.insert(raw.dqb_id.get(), Record::from_raw(raw)))?;
     Ok(all)
 }
 
@@ -305,7 +305,7 @@ pub fn salvage(kind: QuotaKind, file: &[u8]) -> BTreeMap<u32, Record> {
             let records = records.chunks_exact(size_of::<RawRecord>());
             for raw in records.filter_map(|raw| RawRecord::ref_from_bytes(raw).ok()) {
                 if raw.as_bytes().iter().any(|byte| *byte != 0) {
-                    all.entry(raw.dqb_id.get()).or_insert_with(|| Record::of(raw));
+                    all.entry(raw.dqb_id.get()).or_insert_with(|| Record::from_raw(raw));
                 }
             }
         } else {

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use crate::hearer::Hearer;
 use crate::locks::locked;
-use platfs::device::mmp::{Held, Host, Purpose, ThisHost, hold};
+use platfs::device::mmp::{Host, MmpGuard, Purpose, ThisHost, acquire};
 use platfs::device::{Device, Error};
 
 /// A wait that is announced where nobody looks at a terminal: Linux does so, too.
 const LONG: Duration = Duration::from_secs(20);
 
-static HELD: Mutex<Vec<Weak<Held>>> = Mutex::new(Vec::new());
+static HELD: Mutex<Vec<Weak<MmpGuard>>> = Mutex::new(Vec::new());
 static HEARER: Hearer = Hearer::NONE;
 
 /// Has somebody hear of waiting for other hosts and of the loss of a mark, on any thread, in the place of an earlier one.
@@ -80,7 +80,7 @@ pub fn take(
     (image, device): (String, &[u8]),
 ) -> Result<Arc<dyn Device>, Error> {
     let host = Arc::new(Speaking { host: ThisHost::new(device), image });
-    let Some(held) = hold(&inner, purpose, host)? else { return Ok(inner) };
+    let Some(held) = acquire(&inner, purpose, host)? else { return Ok(inner) };
     let held = Arc::new(held);
     locked(&HELD).push(Arc::downgrade(&held));
     Ok(held)

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use platfs::device::Device;
-use platfs_forensics::{Ground, used};
+use platfs_forensics::{RawImage, used};
 use platfs_host::path;
 pub use platfs_store::Error;
 use platfs_store::objects::Patience;
@@ -77,7 +77,7 @@ pub fn store(address: &Address) -> Result<Arc<Store>> {
     }
     let objects = address.objects();
     let patience = Patience { limit: patience()?, tell: Some(tell), ..Patience::default() };
-    let store = Arc::new(Store::new(objects?, patience, cache(address)?).at(address.place()));
+    let store = Arc::new(Store::new(objects?, patience, cache(address)?).at(address.identity()));
     let mut known = locked(&STORES);
     known.retain(|other| other.strong_count() > 0);
     known.push(Arc::downgrade(&store));
@@ -123,7 +123,7 @@ pub fn reached(name: &OsStr) -> Reach {
 
 /// The directory of a store on this host.
 fn directory_of(address: &Address) -> Option<PathBuf> {
-    address.place().trim_start().strip_prefix("file://").map(PathBuf::from)
+    address.identity().trim_start().strip_prefix("file://").map(PathBuf::from)
 }
 
 /// Makes the directory of a new store. This comes before the cage, in which no directory can be made beside others. If it
@@ -262,7 +262,7 @@ fn is_flushed_locally() -> Result<bool> {
 
 /// The log of a volume on this host, if there is a place for it.
 fn local_log(address: &Address) -> Result<Option<LocalLog>> {
-    let name = platfs_store::id_of(&format!("{}#{}", address.place(), address.volume()?));
+    let name = platfs_store::id_of(&format!("{}#{}", address.identity(), address.volume()?));
     let name = platfs_store::format::hex(&name);
     let most = size("PLAT_STORE_LOG_SIZE", LOG_SIZE)?;
     Ok(log_directory().map(|directory| LocalLog::new(directory.join(name), most)))
@@ -303,7 +303,7 @@ pub fn open_read(name: &OsStr) -> Result<Arc<dyn Device>> {
 pub fn early(device: Arc<dyn Device>, fetch: impl Fn(&[Range<u64>])) {
     fetch(std::slice::from_ref(&(0..FRONT)));
     // A volume that can't be read says so where it is opened.
-    if let Ok(ground) = Ground::open(device) {
+    if let Ok(ground) = RawImage::open(device) {
         fetch(&used::tables(&ground, EARLY).unwrap_or_default());
         fetch(&used::directories(&ground, DIRECTORIES).unwrap_or_default());
     }

@@ -57,12 +57,12 @@ impl Bound {
     }
 
     /// While this is held, nothing is dropped.
-    pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
         self.serial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Drops bitmaps if the bound is exceeded.
-    pub(crate) fn keep(&self, holders: Holders<'_>) {
+    pub(crate) fn enforce(&self, holders: Holders<'_>) {
         let next = self.next.load(Ordering::Relaxed);
         if next == u64::MAX || holders.map.memory_in_use() <= next {
             return;
@@ -76,7 +76,7 @@ impl Bound {
 
     /// Drops bitmaps down to `bytes`, but none of those loaded last; how many it dropped.
     pub(crate) fn evict(&self, bytes: u64, recent: u32, holders: Holders<'_>) -> u32 {
-        let _serial = self.hold();
+        let _serial = self.lock();
         let dropped = holders.map.evict(bytes, recent, &holders.policy.claims());
         holders.counters.add(Counter::BitmapsEvicted, u64::from(dropped));
         dropped

@@ -24,7 +24,7 @@ impl Engine {
         shared.reclaim(policy::Event::Pressure);
         let mut at = from;
         loop {
-            let found = shared.map.next_fit(at, Need::of(1), &mut Scan::default());
+            let found = shared.map.next_fit(at, Need::anywhere(1), &mut Scan::default());
             let Some(start) = found.map_err(Refusal::NeedBitmap)? else { return Ok(()) };
             let run = ClusterRun { start, count: shared.map.reach(start, u32::MAX).len };
             shared.keep_free(run)?;
@@ -35,10 +35,10 @@ impl Engine {
     /// Gives everything out again, after [`Engine::close_end`].
     pub fn open_end(&self) {
         self.shared.closing.set(None);
-        for run in self.shared.closing.take() {
+        for run in self.shared.closing.drain() {
             // What is not loaded is free when it is.
             if let Err(Denial::NeedBitmap(_)) = self.shared.free(run) {
-                self.shared.strays.add(run);
+                self.shared.orphaned.add(run);
             }
         }
     }
@@ -53,16 +53,16 @@ impl Engine {
 impl Shared {
     /// Takes a free run for good, out of what is available.
     fn keep_free(&self, run: ClusterRun) -> Result<(), Refusal> {
-        if !self.ledger.take(u64::from(run.count)) {
+        if !self.accounting.take(u64::from(run.count)) {
             return Err(Refusal::NoSpace);
         }
         if self.map.take(run).is_err() {
-            self.ledger.give(u64::from(run.count));
+            self.accounting.give(u64::from(run.count));
             return Err(Refusal::NoSpace);
         }
-        self.closing.keep(run);
+        self.closing.insert(run);
         self.policy.changed(&self.view(), run, true);
-        self.account.report(|| Event::TakenExact(run));
+        self.events.report(|| Event::TakenExact(run));
         Ok(())
     }
 
@@ -74,10 +74,10 @@ impl Shared {
         }
         if before.count > 0 {
             self.give(before)?;
-            self.ledger.give(u64::from(before.count));
+            self.accounting.give(u64::from(before.count));
         }
         if behind.count > 0 {
-            self.closing.keep(behind);
+            self.closing.insert(behind);
         }
         Ok(())
     }
@@ -133,7 +133,7 @@ mod tests {
                 taken(grant.run());
                 // Some updates are dropped.
                 if random(8) > 0 {
-                    used.push(grant.keep());
+                    used.push(grant.into_run());
                 }
             }
             if random(3) == 0 && !used.is_empty() {
@@ -164,14 +164,14 @@ mod tests {
             }
             let all = engine.layout().clusters;
             assert_eq!(engine.kept_behind_end(), Some(all - END), "{policy:?}");
-            engine.settle();
+            engine.release_claims();
             let in_use: u64 = staying.iter().map(|run| u64::from(run.count)).sum();
             assert_eq!((engine.free_clusters(), engine.available_clusters()), (END - in_use, END - in_use));
             engine.open_end();
             assert_eq!((engine.free_clusters(), engine.available_clusters()), (all - in_use, all - in_use));
             assert_eq!(engine.kept_behind_end(), None);
             let run = ClusterRun { start: Cluster(END), count: u32::try_from(all - END).unwrap() };
-            engine.take_exact(run).unwrap().keep();
+            engine.take_exact(run).unwrap().into_run();
         }
     }
 

@@ -7,17 +7,17 @@
 //! what a policy chose (I15).
 
 use crate::bound::{Bound, Holders};
-use crate::events::{Account, Event, EventSink};
+use crate::events::{Event, EventReporter, EventSink};
 use crate::index::Scan;
 use crate::index::groups::GroupContent;
 use crate::index::map::{FreeMap, Need};
-use crate::kept::Closing;
 use crate::layout::Layout;
+use crate::orphaned_grants::OrphanedGrants;
 use crate::policy::{self, BlockPolicy, BlockPolicyKind, Choice, Source};
-use crate::promise::{Ledger, Promise};
+use crate::promise::{FreeAccounting, Promise};
 use crate::request::{Contradiction, Denial, Refusal, Request};
+use crate::shrink_reservation::ShrinkReservation;
 use crate::stats::{Counter, Counters, Stats};
-use crate::strays::Strays;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{SLOTS, slot, yield_now};
 use crate::timing::{Clock, LockKind, LockTimes};
@@ -49,16 +49,16 @@ struct Handle(Arc<Shared>);
 #[repr(align(128))]
 pub(crate) struct Shared {
     pub(crate) map: FreeMap,
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) accounting: Arc<FreeAccounting>,
     pub(crate) policy: Box<dyn BlockPolicy>,
-    pub(crate) strays: Strays,
-    pub(crate) closing: Closing,
+    pub(crate) orphaned: OrphanedGrants,
+    pub(crate) closing: ShrinkReservation,
     pub(crate) counters: Counters,
     pub(crate) bound: Bound,
     audit: AtomicBool,
     /// What is said of groups counts in the ledger.
     is_counted: AtomicBool,
-    pub(crate) account: Account,
+    pub(crate) events: EventReporter,
 }
 
 impl Engine {
@@ -88,9 +88,9 @@ impl Engine {
         policy: Box<dyn BlockPolicy>,
         sink: Option<Arc<dyn EventSink>>,
     ) -> Result<Self, Contradiction> {
-        let account = Account::new(sink);
-        let ledger = Arc::new(Ledger::new(account.clone()));
-        Self::of((layout, policy), ledger, account, true)
+        let events = EventReporter::new(sink);
+        let accounting = Arc::new(FreeAccounting::new(events.clone()));
+        Self::with_accounting((layout, policy), accounting, events, true)
     }
 
     /// An engine for the same volume in another shape, of which no group is described yet. What was promised by this one
@@ -100,42 +100,42 @@ impl Engine {
     /// # Errors
     /// [`Contradiction::Layout`] for an impossible geometry.
     pub fn successor(&self, layout: Layout, policy: Box<dyn BlockPolicy>) -> Result<Self, Contradiction> {
-        let (ledger, account) = (Arc::clone(&self.shared.ledger), self.shared.account.clone());
-        Self::of((layout, policy), ledger, account, false)
+        let (accounting, events) = (Arc::clone(&self.shared.accounting), self.shared.events.clone());
+        Self::with_accounting((layout, policy), accounting, events, false)
     }
 
     /// Takes the place of the engine that this one is the successor of, which is not used any more. No grant of it may be
     /// left.
     pub fn take_over(&self, before: &Engine) {
         self.shared.is_counted.store(true, Ordering::Release);
-        self.shared.ledger.adjust(before.free_clusters(), self.free_clusters());
+        self.shared.accounting.adjust(before.free_clusters(), self.free_clusters());
     }
 
-    fn of(
+    fn with_accounting(
         (layout, policy): (Layout, Box<dyn BlockPolicy>),
-        ledger: Arc<Ledger>,
-        account: Account,
+        accounting: Arc<FreeAccounting>,
+        events: EventReporter,
         is_counted: bool,
     ) -> Result<Self, Contradiction> {
         layout.check()?;
         let shared = Arc::new(Shared {
             map: FreeMap::new(layout),
-            ledger,
+            accounting,
             policy,
-            strays: Strays::default(),
-            closing: Closing::default(),
+            orphaned: OrphanedGrants::default(),
+            closing: ShrinkReservation::default(),
             counters: Counters::default(),
             bound: Bound::default(),
             audit: AtomicBool::new(false),
             is_counted: AtomicBool::new(is_counted),
-            account,
+            events,
         });
         let handles = (0..SLOTS).map(|_| Arc::new(Handle(Arc::clone(&shared)))).collect();
         Ok(Engine { shared, handles })
     }
 
     fn report(&self, event: impl FnOnce() -> Event) {
-        self.shared.account.report(event);
+        self.shared.events.report(event);
     }
 
     /// Geometry of the volume.
@@ -160,7 +160,7 @@ impl Engine {
         let before = self.shared.map.group_free(group);
         let described = self.shared.map.describe(group, free_clusters, content);
         if self.shared.is_counted.load(Ordering::Acquire) {
-            self.shared.ledger.adjust(u64::from(before), u64::from(self.shared.map.group_free(group)));
+            self.shared.accounting.adjust(u64::from(before), u64::from(self.shared.map.group_free(group)));
         }
         let known = matches!(content, GroupContent::Uninitialised { .. });
         self.report(|| match described {
@@ -178,11 +178,11 @@ impl Engine {
     /// promised.
     pub fn allocate(&self, request: &Request) -> Result<Grant, Refusal> {
         let asked = request.ordered(self.layout().clusters);
-        let count = self.shared.ledger.take_up_to(asked.min, asked.want);
+        let count = self.shared.accounting.take_up_to(asked.min, asked.want);
         let found = count.ok_or(Refusal::NoSpace).and_then(|count| {
             let found = self.shared.find(&asked.at_most(count));
             let used = found.map_or(0, |run| run.count);
-            self.shared.ledger.give(u64::from(count.saturating_sub(used)));
+            self.shared.accounting.give(u64::from(count.saturating_sub(used)));
             found
         });
         self.shared.keep_bound();
@@ -215,11 +215,11 @@ impl Engine {
     /// # Errors
     /// [`Refusal::NoSpace`] if fewer are free and not promised yet.
     pub fn promise(&self, count: u64) -> Result<Promise, Refusal> {
-        if !self.shared.ledger.take(count) {
+        if !self.shared.accounting.take(count) {
             return Err(Refusal::NoSpace);
         }
         self.report(|| Event::Promised(count));
-        Ok(Promise::new(&self.shared.ledger, count))
+        Ok(Promise::new(&self.shared.accounting, count))
     }
 
     /// True if requests are to say what the file system knows of their file.
@@ -247,9 +247,9 @@ impl Engine {
     }
 
     /// Gives up all that policies have set aside, as at unmount.
-    pub fn settle(&self) {
+    pub fn release_claims(&self) {
         self.shared.reclaim(policy::Event::Pressure);
-        self.report(|| Event::Settled);
+        self.report(|| Event::ClaimsReleased);
     }
 
     /// Takes exactly this run. If a part of it is set aside for growing files, all that is set
@@ -258,7 +258,7 @@ impl Engine {
     /// # Errors
     /// [`Denial`] if a part is used, promised, outside, or unknown; then nothing was taken.
     pub fn take_exact(&self, run: ClusterRun) -> Result<Grant, Denial> {
-        if !self.shared.ledger.take(u64::from(run.count)) {
+        if !self.shared.accounting.take(u64::from(run.count)) {
             return Err(Denial::Mismatch { run, expected: "free" });
         }
         let mut taken = self.shared.map.take(run);
@@ -266,7 +266,7 @@ impl Engine {
             taken = self.shared.map.take(run);
         }
         if let Err(denial) = taken {
-            self.shared.ledger.give(u64::from(run.count));
+            self.shared.accounting.give(u64::from(run.count));
             return Err(denial);
         }
         self.shared.policy.changed(&self.shared.view(), run, true);
@@ -301,8 +301,8 @@ impl Engine {
 
     /// Runs of grants that were dropped while their bitmap was not in memory: in use until it is loaded again.
     #[must_use]
-    pub fn strays(&self) -> Vec<ClusterRun> {
-        self.shared.strays.within(0, u64::MAX)
+    pub fn orphaned_grants(&self) -> Vec<ClusterRun> {
+        self.shared.orphaned.within(0, u64::MAX)
     }
 
     /// Free clusters of the volume, exact: unknown groups count with what their descriptors say,
@@ -315,7 +315,7 @@ impl Engine {
     /// Free clusters that are not promised.
     #[must_use]
     pub fn available_clusters(&self) -> u64 {
-        self.shared.ledger.available()
+        self.shared.accounting.available()
     }
 
     /// Free clusters of a group.
@@ -370,7 +370,7 @@ impl Engine {
     /// The group whose bitmap must be loaded to know.
     pub fn run_from(&self, from: Cluster, count: u32, most: u32) -> Result<Option<ClusterRun>, Group> {
         let map = &self.shared.map;
-        let Some(start) = map.next_fit(from, Need::of(count.max(1)), &mut Scan::default())? else {
+        let Some(start) = map.next_fit(from, Need::anywhere(count.max(1)), &mut Scan::default())? else {
             return Ok(None);
         };
         let reach = map.reach(start, most);
@@ -438,15 +438,15 @@ impl Shared {
 
     /// Drops bitmaps if their bound is exceeded.
     pub(crate) fn keep_bound(&self) {
-        self.bound.keep(self.holders());
+        self.bound.enforce(self.holders());
     }
 
     /// Frees what dropped grants left among these clusters, as far as the bitmaps are known.
-    pub(crate) fn give_strays_back(&self, clusters: Range<u64>) {
-        for run in self.strays.take(clusters.start, clusters.end) {
+    pub(crate) fn free_orphaned(&self, clusters: Range<u64>) {
+        for run in self.orphaned.take(clusters.start, clusters.end) {
             // Any other denial means that someone freed them by address: then they are free already.
             if let Err(Denial::NeedBitmap(_)) = self.free(run) {
-                self.strays.add(run);
+                self.orphaned.add(run);
             }
         }
     }
@@ -487,7 +487,7 @@ impl Shared {
                 Err(_) => {
                     self.counters.add(Counter::Lost, 1);
                     self.policy.lost(&self.view(), &choice);
-                    self.account.report(|| Event::Lost(choice.run));
+                    self.events.report(|| Event::Lost(choice.run));
                 }
             }
         }
@@ -513,7 +513,7 @@ impl Shared {
     fn granted(&self, request: &Request, choice: &Choice) -> ClusterRun {
         let run = choice.run;
         if let Source::FreeWithSurplus(whole) = choice.source {
-            self.account.report(|| Event::Claimed { owner: request.owner, run: whole });
+            self.events.report(|| Event::Claimed { owner: request.owner, run: whole });
         }
         let given_up = self.policy.taken(&self.view(), request, choice);
         self.give_up(given_up);
@@ -526,7 +526,7 @@ impl Shared {
             let audited = self.audit.load(Ordering::Relaxed);
             let avoidable = audited && self.view().near_fit(request).is_some();
             self.counters.add(Counter::FalseTrims, u64::from(avoidable));
-            self.account.report(|| Event::Short { want: request.want, run, avoidable });
+            self.events.report(|| Event::Short { want: request.want, run, avoidable });
         }
         run
     }
@@ -543,19 +543,19 @@ impl Shared {
             given |= self.map.give_uncounted(run).is_ok();
             self.policy.changed(&self.view(), run, false);
             self.counters.add(Counter::Discarded, u64::from(run.count));
-            self.account.report(|| Event::GivenUp(run));
+            self.events.report(|| Event::GivenUp(run));
         }
         given
     }
 
     /// As [`Shared::free`], but what is freed can be taken by this promise only.
     fn free_into(&self, run: ClusterRun, promise: &mut Promise) -> Result<(), Denial> {
-        if !promise.is_of(&self.ledger) {
+        if !promise.is_of(&self.accounting) {
             return self.free(run);
         }
         self.give(run)?;
         promise.restore(run.count);
-        self.account.report(|| Event::Promised(u64::from(run.count)));
+        self.events.report(|| Event::Promised(u64::from(run.count)));
         Ok(())
     }
 
@@ -565,7 +565,7 @@ impl Shared {
         self.bound.went_on(matches!(given, Err(Denial::NeedBitmap(_))));
         given?;
         self.policy.changed(&self.view(), run, false);
-        self.account.report(|| Event::Freed(run));
+        self.events.report(|| Event::Freed(run));
         Ok(())
     }
 }
@@ -608,7 +608,7 @@ impl Grant {
     }
 
     /// Makes the grant permanent.
-    pub fn keep(mut self) -> ClusterRun {
+    pub fn into_run(mut self) -> ClusterRun {
         let run = self.run;
         self.run.count = 0;
         run
@@ -641,8 +641,8 @@ impl Drop for Grant {
             // attempt, so there is a second one.
             let shared = &self.handle.0;
             if let Err(Denial::NeedBitmap(_)) = shared.free(self.run) {
-                shared.strays.add(self.run);
-                shared.give_strays_back(self.run.start.0..self.run.end());
+                shared.orphaned.add(self.run);
+                shared.free_orphaned(self.run.start.0..self.run.end());
             }
         }
     }

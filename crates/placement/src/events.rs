@@ -65,7 +65,7 @@ pub enum Event {
     /// A file was cut or removed.
     Truncated(u64),
     /// Policies were asked to give up what they hold for later.
-    Settled,
+    ClaimsReleased,
     /// A policy set a run aside for the growth of a file.
     Claimed {
         /// Key of the file.
@@ -86,11 +86,11 @@ pub trait EventSink: Send + Sync {
 
 /// The sink of an engine, if it has one.
 #[derive(Clone, Default)]
-pub(crate) struct Account(Option<Arc<dyn EventSink>>);
+pub(crate) struct EventReporter(Option<Arc<dyn EventSink>>);
 
-impl Account {
+impl EventReporter {
     pub(crate) fn new(sink: Option<Arc<dyn EventSink>>) -> Self {
-        Account(sink)
+        EventReporter(sink)
     }
 
     /// Reports an event, which is put together only if someone listens.

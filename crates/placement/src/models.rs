@@ -5,9 +5,9 @@
 //! with bitmaps, what is refused is not there, no thread waits for ever (shuttle reports that as a
 //! deadlock).
 
-use crate::events::Account;
+use crate::events::EventReporter;
 use crate::policy::POLICIES;
-use crate::promise::Ledger;
+use crate::promise::FreeAccounting;
 use crate::{BlockPolicyKind, Engine, GroupContent, Layout, Refusal, Request};
 use ondisk::units::{Cluster, ClusterRun, Group};
 use shuttle::rand::{Rng, thread_rng};
@@ -69,7 +69,7 @@ fn live(engine: &Engine, name: &str, owner: u64, steps: u32) -> Vec<ClusterRun> 
                     let granted = engine.allocate_promised(&mut promise, &request(owner, want));
                     let run = granted
                         .unwrap_or_else(|r| panic!("{name}: what was promised is not there: {r}"))
-                        .keep();
+                        .into_run();
                     assert_eq!(promise.count(), u64::from(want - run.count));
                     owned.push(run);
                 }
@@ -97,7 +97,7 @@ fn agree(engine: &Engine, owned: &[ClusterRun]) {
         let flag = &mut used[usize::try_from(cluster).unwrap()];
         assert!(!std::mem::replace(flag, true), "cluster {cluster} was granted twice");
     }
-    engine.settle();
+    engine.release_claims();
     let free = u64::try_from(used.iter().filter(|used| !**used).count()).unwrap();
     assert_eq!(engine.free_clusters(), free);
     assert_eq!(engine.available_clusters(), free);
@@ -109,7 +109,8 @@ fn agree(engine: &Engine, owned: &[ClusterRun]) {
     // The index leads to all of it.
     let mut left = free;
     while left > 0 {
-        let run = engine.allocate(&Request::data(Cluster(0), 192)).expect("free clusters are found").keep();
+        let run =
+            engine.allocate(&Request::data(Cluster(0), 192)).expect("free clusters are found").into_run();
         left -= u64::from(run.count);
     }
     assert_eq!(engine.allocate(&Request::data(Cluster(0), 1)).err(), Some(Refusal::NoSpace));
@@ -179,7 +180,7 @@ fn loading_twice_is_loading_once() {
                     engine.load_group(Group(0), &bitmap).unwrap();
                 }
                 match engine.allocate(&Request::data(Cluster(0), 1)) {
-                    Ok(grant) => Some(grant.keep()),
+                    Ok(grant) => Some(grant.into_run()),
                     Err(Refusal::NeedBitmap(group)) if number == 2 => {
                         assert_eq!(group, Group(0));
                         None
@@ -198,16 +199,16 @@ fn loading_twice_is_loading_once() {
 #[test]
 fn the_ledger_refuses_only_what_is_not_there() {
     check(1_000, || {
-        let ledger = Arc::new(Ledger::new(Account::default()));
-        ledger.adjust(0, 40);
+        let accounting = Arc::new(FreeAccounting::new(EventReporter::default()));
+        accounting.adjust(0, 40);
         let threads: Vec<_> = (0..3)
             .map(|_| {
-                let ledger = Arc::clone(&ledger);
+                let accounting = Arc::clone(&accounting);
                 thread::spawn(move || {
                     for _ in 0..3 {
                         let count = thread_rng().gen_range(1..=13);
-                        assert!(ledger.take(count), "3 x 13 of 40 are always there");
-                        ledger.give(count);
+                        assert!(accounting.take(count), "3 x 13 of 40 are always there");
+                        accounting.give(count);
                     }
                 })
             })
@@ -215,7 +216,7 @@ fn the_ledger_refuses_only_what_is_not_there() {
         for thread in threads {
             thread.join().unwrap();
         }
-        assert_eq!(ledger.available(), 40);
-        assert_eq!(ledger.take_up_to(40, 41), Some(40));
+        assert_eq!(accounting.available(), 40);
+        assert_eq!(accounting.take_up_to(40, 41), Some(40));
     });
 }

@@ -180,18 +180,18 @@ impl Placing {
         let mut both = under.clone();
         if let Some(kind) = self.blocks {
             both.blocks = Some(kind);
-            both.keep(Decides::Blocks, kind.name());
+            both.retain_policy(Decides::Blocks, kind.name());
         }
         if let Some(kind) = self.inodes {
             both.inodes = Some(kind);
-            both.keep(Decides::Inodes, kind.name());
+            both.retain_policy(Decides::Inodes, kind.name());
         }
         both.values.extend(&self.values);
         both
     }
 
     /// Drops parameters that a policy does not have.
-    fn keep(&mut self, decides: Decides, policy: &str) {
+    fn retain_policy(&mut self, decides: Decides, policy: &str) {
         self.values.retain(|name, _| {
             parameter(name).is_some_and(|known| known.decides != decides || known.policies.contains(&policy))
         });

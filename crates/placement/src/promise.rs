@@ -5,9 +5,9 @@
 //! from and gives to credits of its own; when the common account runs short all credits are called
 //! in, so that what is refused is really not there.
 
-use crate::events::{Account, Event};
+use crate::events::{Event, EventReporter};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Apart, Mutex, PoisonError, SLOTS, slot};
+use crate::sync::{CachePadded, Mutex, PoisonError, SLOTS, slot};
 use std::sync::Arc;
 
 /// Clusters a thread draws ahead at a time; it keeps at most twice as many.
@@ -16,22 +16,22 @@ const CREDIT: u64 = if cfg!(all(test, shuttle)) { 3 } else { 1_024 };
 const PLENTY: u64 = 4 * CREDIT * SLOTS as u64;
 
 /// Free clusters that are not promised: the common account and the credits of all slots.
-pub(crate) struct Ledger {
-    common: Apart<AtomicU64>,
-    credits: Box<[Apart<AtomicU64>]>,
+pub(crate) struct FreeAccounting {
+    common: CachePadded<AtomicU64>,
+    credits: Box<[CachePadded<AtomicU64>]>,
     /// Held while credits are called in, so that no other thread decides from half of them.
     call: Mutex<()>,
     /// The sink of events about promises.
-    pub(crate) account: Account,
+    pub(crate) events: EventReporter,
 }
 
-impl Ledger {
-    pub(crate) fn new(account: Account) -> Self {
-        Ledger {
-            common: Apart::default(),
-            credits: (0..SLOTS).map(|_| Apart::default()).collect(),
+impl FreeAccounting {
+    pub(crate) fn new(events: EventReporter) -> Self {
+        FreeAccounting {
+            common: CachePadded::default(),
+            credits: (0..SLOTS).map(|_| CachePadded::default()).collect(),
             call: Mutex::new(()),
-            account,
+            events,
         }
     }
 
@@ -126,13 +126,13 @@ impl Ledger {
 /// Clusters promised to a write that is delayed. Dropping it ends the promise.
 #[must_use = "dropping a promise ends it"]
 pub struct Promise {
-    ledger: Arc<Ledger>,
+    accounting: Arc<FreeAccounting>,
     count: u64,
 }
 
 impl Promise {
-    pub(crate) fn new(ledger: &Arc<Ledger>, count: u64) -> Self {
-        Promise { ledger: Arc::clone(ledger), count }
+    pub(crate) fn new(accounting: &Arc<FreeAccounting>, count: u64) -> Self {
+        Promise { accounting: Arc::clone(accounting), count }
     }
 
     /// Clusters still promised.
@@ -145,19 +145,19 @@ impl Promise {
     pub fn split(&mut self, count: u64) -> Promise {
         let count = count.min(self.count);
         self.count -= count;
-        Promise::new(&self.ledger, count)
+        Promise::new(&self.accounting, count)
     }
 
     /// Joins another promise of the same engine to this one.
     pub fn join(&mut self, mut other: Promise) {
-        if Arc::ptr_eq(&self.ledger, &other.ledger) {
+        if Arc::ptr_eq(&self.accounting, &other.accounting) {
             self.count = self.count.saturating_add(other.count);
             other.count = 0;
         }
     }
 
-    pub(crate) fn is_of(&self, ledger: &Arc<Ledger>) -> bool {
-        Arc::ptr_eq(&self.ledger, ledger)
+    pub(crate) fn is_of(&self, accounting: &Arc<FreeAccounting>) -> bool {
+        Arc::ptr_eq(&self.accounting, accounting)
     }
 
     /// Takes back what was spent.
@@ -172,9 +172,9 @@ impl Promise {
 
 impl Drop for Promise {
     fn drop(&mut self) {
-        self.ledger.give(self.count);
+        self.accounting.give(self.count);
         if self.count > 0 {
-            self.ledger.account.report(|| Event::PromiseEnded(self.count));
+            self.accounting.events.report(|| Event::PromiseEnded(self.count));
         }
     }
 }
@@ -191,21 +191,21 @@ mod tests {
 
     #[test]
     fn credits_are_called_in_before_anything_is_refused() {
-        let ledger = Ledger::new(Account::default());
-        ledger.adjust(0, 400_000);
+        let accounting = FreeAccounting::new(EventReporter::default());
+        accounting.adjust(0, 400_000);
         std::thread::scope(|scope| {
             for _ in 0..SLOTS {
                 scope.spawn(|| {
-                    assert!(ledger.take(1));
-                    ledger.give(1);
+                    assert!(accounting.take(1));
+                    accounting.give(1);
                 });
             }
         });
-        assert_eq!(ledger.available(), 400_000);
-        assert!(!ledger.take(400_001));
-        assert!(ledger.take(399_990));
-        assert_eq!(ledger.take_up_to(11, 20), None);
-        assert_eq!(ledger.take_up_to(3, 20), Some(10));
-        assert_eq!((ledger.take_up_to(1, 20), ledger.available()), (None, 0));
+        assert_eq!(accounting.available(), 400_000);
+        assert!(!accounting.take(400_001));
+        assert!(accounting.take(399_990));
+        assert_eq!(accounting.take_up_to(11, 20), None);
+        assert_eq!(accounting.take_up_to(3, 20), Some(10));
+        assert_eq!((accounting.take_up_to(1, 20), accounting.available()), (None, 0));
     }
 }

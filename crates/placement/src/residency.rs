@@ -20,7 +20,7 @@ impl Engine {
     /// A bitmap too short for the group, or one that disagrees with the described free count; then
     /// the group is out of service and the rest of the volume usable.
     pub fn load_group(&self, group: Group, bitmap: &[u8]) -> Result<(), Contradiction> {
-        self.take_in(group, bitmap).map(|_| ())
+        self.load(group, bitmap).map(|_| ())
     }
 
     /// Takes a group out of service, because its bitmap can't be believed: its clusters count as used, and nothing
@@ -28,8 +28,8 @@ impl Engine {
     pub fn retire_group(&self, group: Group) {
         let before = self.shared.map.group_free(group);
         self.shared.map.retire_group(group);
-        self.shared.ledger.adjust(u64::from(before), u64::from(self.shared.map.group_free(group)));
-        self.shared.account.report(|| Event::Broken(group));
+        self.shared.accounting.adjust(u64::from(before), u64::from(self.shared.map.group_free(group)));
+        self.shared.events.report(|| Event::Broken(group));
     }
 
     /// As [`Engine::load_group`], for a bitmap that was read ahead.
@@ -37,29 +37,29 @@ impl Engine {
     /// # Errors
     /// As [`Engine::load_group`].
     pub fn prefetch_group(&self, group: Group, bitmap: &[u8]) -> Result<(), Contradiction> {
-        let fresh = self.take_in(group, bitmap)?;
+        let fresh = self.load(group, bitmap)?;
         self.shared.counters.add(Counter::BitmapsPrefetched, u64::from(fresh));
         Ok(())
     }
 
-    fn take_in(&self, group: Group, bitmap: &[u8]) -> Result<bool, Contradiction> {
+    fn load(&self, group: Group, bitmap: &[u8]) -> Result<bool, Contradiction> {
         let before = self.shared.map.group_free(group);
         let start = self.layout().group_start(group).0;
         let clusters = start..start + u64::from(self.layout().clusters_of(group));
         // In use until they are given back below, whatever the bitmap says of them.
-        let mut strays = self.shared.strays.within(clusters.start, clusters.end);
-        strays.extend(self.shared.closing.within(clusters.start, clusters.end));
-        let loaded = self.shared.map.load(group, bitmap, &strays);
+        let mut still_used = self.shared.orphaned.within(clusters.start, clusters.end);
+        still_used.extend(self.shared.closing.within(clusters.start, clusters.end));
+        let loaded = self.shared.map.load(group, bitmap, &still_used);
         if loaded.is_err() {
-            self.shared.ledger.adjust(u64::from(before), u64::from(self.shared.map.group_free(group)));
+            self.shared.accounting.adjust(u64::from(before), u64::from(self.shared.map.group_free(group)));
         }
         self.shared.counters.add(Counter::BitmapsLoaded, u64::from(loaded == Ok(true)));
-        self.shared.give_strays_back(clusters);
+        self.shared.free_orphaned(clusters);
         if loaded == Ok(true) {
             self.shared.policy.loaded(&self.shared.view(), group);
         }
         self.shared.keep_bound();
-        self.shared.account.report(|| match loaded {
+        self.shared.events.report(|| match loaded {
             Ok(_) => Event::Loaded(group),
             Err(_) => Event::Broken(group),
         });
@@ -69,7 +69,7 @@ impl Engine {
     /// States that this bitmap of the group is on disk, so that it may be dropped from memory. True
     /// if it is what [`Engine::group_bitmap`] gives now; if not, the group stays.
     pub fn written(&self, group: Group, bitmap: &[u8]) -> bool {
-        let _still = self.shared.bound.hold();
+        let _still = self.shared.bound.lock();
         self.shared.map.written(group, bitmap, &self.shared.policy.claims())
     }
 

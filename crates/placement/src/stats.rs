@@ -1,7 +1,7 @@
 //! Counters of an engine, under the kernel's names (`mb_stats`) where it has one.
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Apart, Mutex, SLOTS, lock, slot};
+use crate::sync::{CachePadded, Mutex, SLOTS, lock, slot};
 use crate::timing::Timer;
 use ondisk::units::Group;
 
@@ -132,7 +132,7 @@ pub struct CriterionStats {
 
 /// Counters that every thread adds to, each thread in its own slot.
 pub(crate) struct Counters {
-    slots: Box<[Apart<Slot>]>,
+    slots: Box<[CachePadded<Slot>]>,
     scans: Scans,
     /// Measure the locks of a policy.
     pub(crate) groups: Timer,
@@ -163,7 +163,7 @@ impl Default for Slot {
 
 impl Default for Counters {
     fn default() -> Self {
-        let slots = (0..SLOTS).map(|_| Apart::default()).collect();
+        let slots = (0..SLOTS).map(|_| CachePadded::default()).collect();
         let (groups, marks, others) = Default::default();
         Counters { slots, scans: Scans::default(), groups, marks, others }
     }
@@ -255,7 +255,7 @@ impl Counters {
     pub(crate) fn snapshot(&self) -> Stats {
         let mut stats = Stats::default();
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        for Apart(slot) in &self.slots {
+        for CachePadded(slot) in &self.slots {
             for (sum, counter) in stats.plain.iter_mut().zip(&slot.plain) {
                 *sum += read(counter);
             }

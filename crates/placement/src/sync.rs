@@ -46,7 +46,7 @@ pub(crate) fn slot() -> usize {
 /// A value on cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
-pub(crate) struct Apart<T>(pub(crate) T);
+pub(crate) struct CachePadded<T>(pub(crate) T);
 
 /// Locks, and calls `busy` first if another thread holds the lock at this moment; what it returns is dropped once the lock
 /// is there. A panic while it was held is ignored: what these locks protect is never left half changed.

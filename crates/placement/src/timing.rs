@@ -5,7 +5,7 @@
 //! there is one.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{self, Apart, Mutex, MutexGuard, SLOTS, slot};
+use crate::sync::{self, CachePadded, Mutex, MutexGuard, SLOTS, slot};
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 
@@ -44,12 +44,12 @@ pub(crate) struct Timer(OnceLock<On>);
 
 struct On {
     clock: Clock,
-    slots: Box<[Apart<[AtomicU64; 4]>]>,
+    slots: Box<[CachePadded<[AtomicU64; 4]>]>,
 }
 
 impl On {
     fn note(&self, counts: [u64; 4]) {
-        let Some(Apart(sums)) = self.slots.get(slot()) else { return };
+        let Some(CachePadded(sums)) = self.slots.get(slot()) else { return };
         for (sum, count) in sums.iter().zip(counts).filter(|(_, count)| *count > 0) {
             sum.fetch_add(count, Ordering::Relaxed);
         }
@@ -76,7 +76,7 @@ impl On {
 impl Timer {
     /// From now on locks are measured by this clock; by the first one, if there is one already.
     pub(crate) fn start(&self, clock: Clock) {
-        let slots = (0..SLOTS).map(|_| Apart(std::array::from_fn(|_| AtomicU64::new(0)))).collect();
+        let slots = (0..SLOTS).map(|_| CachePadded(std::array::from_fn(|_| AtomicU64::new(0)))).collect();
         // Refused if it is on: then it goes on.
         let _ = self.0.set(On { clock, slots });
     }
@@ -84,7 +84,7 @@ impl Timer {
     /// Sums over all threads.
     pub(crate) fn times(&self) -> LockTimes {
         let mut sums = [0; 4];
-        for Apart(slot) in self.0.get().into_iter().flat_map(|on| &on.slots) {
+        for CachePadded(slot) in self.0.get().into_iter().flat_map(|on| &on.slots) {
             for (sum, count) in sums.iter_mut().zip(slot) {
                 *sum += count.load(Ordering::Relaxed);
             }

@@ -151,7 +151,7 @@ impl View<'_> {
     /// # Errors
     /// [`Refusal::NeedBitmap`] if an unknown group comes first.
     pub fn next_fit(&self, request: &Request, from: Cluster) -> Result<Option<Cluster>, Refusal> {
-        self.next(from, Need::of(request.want))
+        self.next(from, Need::anywhere(request.want))
     }
 
     /// First place at or after `from` that is a completely free byte of a bitmap: eight clusters from
@@ -190,9 +190,9 @@ impl View<'_> {
     /// The tightest place in a run of less than `below` clusters at most `within` clusters before or behind the goal, in
     /// known groups.
     #[must_use]
-    pub fn beside(&self, request: &Request, within: u32, below: u32) -> Option<Cluster> {
+    pub fn tightest_beside(&self, request: &Request, within: u32, below: u32) -> Option<Cluster> {
         let mut scan = Scan::default();
-        let found = self.map.beside(request.goal, request.want, (within, below), &mut scan);
+        let found = self.map.tightest_beside(request.goal, request.want, (within, below), &mut scan);
         self.scanned(scan);
         found
     }

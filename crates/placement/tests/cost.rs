@@ -46,7 +46,7 @@ fn loading_in_order_is_quick_and_dense() {
     let (start, mut goal) = (spent(), Cluster(0));
     for number in 0..100_000u32 {
         let request = Request { stream: true, ..Request::data(goal, 1 + number % 31) };
-        let run = engine.allocate(&request).unwrap().keep();
+        let run = engine.allocate(&request).unwrap().into_run();
         assert_eq!(run.start, goal);
         goal = Cluster(run.end());
     }

@@ -162,7 +162,7 @@ impl Model {
 
     /// What is no stray any more is free.
     fn look_for_strays(&mut self) {
-        let mut left = self.engine.strays();
+        let mut left = self.engine.orphaned_grants();
         for run in std::mem::take(&mut self.strays) {
             match left.iter().position(|stray| *stray == run) {
                 Some(at) => self.strays.push(left.swap_remove(at)),
@@ -311,7 +311,7 @@ impl Model {
                 drop(grant);
                 self.look_for_strays();
             } else if grant.run().count > 0 {
-                self.kept.push(grant.keep());
+                self.kept.push(grant.into_run());
             }
         }
     }
@@ -422,7 +422,7 @@ fn exercise(layout: Layout, policy: BlockPolicyKind, seed: u64, steps: u32) {
     for owner in 0..6 {
         model.engine.closed(owner);
     }
-    model.engine.settle();
+    model.engine.release_claims();
     model.compare();
     let known = model.unusable().iter().filter(|unusable| !**unusable).count() as u64;
     let found: u64 = model.engine.free_runs().map(|run| u64::from(run.count)).sum();
@@ -499,11 +499,11 @@ fn a_stream_leaves_gaps_for_later() {
         engine.describe_group(Group(group), 8_092, GroupContent::Uninitialised { used: &used }).unwrap();
     }
     let stream = |goal, want| Request { stream: true, ..Request::data(Cluster(goal), want) };
-    let first = engine.allocate(&stream(3_900, 200)).unwrap().keep();
+    let first = engine.allocate(&stream(3_900, 200)).unwrap().into_run();
     assert_eq!(first.start, Cluster(4_100));
-    let second = engine.allocate(&stream(3_900, 100)).unwrap().keep();
+    let second = engine.allocate(&stream(3_900, 100)).unwrap().into_run();
     assert_eq!(second.start, Cluster(3_900));
-    let joined = engine.allocate(&stream(4_300, 8_000)).unwrap().keep();
+    let joined = engine.allocate(&stream(4_300, 8_000)).unwrap().into_run();
     assert_eq!(joined, ClusterRun { start: Cluster(12_292), count: 8_000 });
 }
 
@@ -520,7 +520,7 @@ fn contradictions_are_reported_and_leave_the_rest_usable() {
     let error = engine.load_group(Group(0), &[0; 1_024]).unwrap_err();
     assert_eq!(error.to_string(), "group 0: the bitmap shows 8192 free, the descriptor 10");
     assert_eq!(engine.free_clusters(), 8_192);
-    let run = engine.allocate(&Request::data(Cluster(5), 3)).unwrap().keep();
+    let run = engine.allocate(&Request::data(Cluster(5), 3)).unwrap().into_run();
     assert!(run.start.0 >= 8_192);
     assert!(engine.free(ClusterRun { start: Cluster(5), count: 1 }).is_err());
     engine.free(run).unwrap();

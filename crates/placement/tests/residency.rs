@@ -43,7 +43,7 @@ fn a_bound_keeps_memory_down_and_nothing_is_lost() {
     let first = ClusterRun { start: Cluster(1), count: 1 };
     assert!(engine.take_exact(first).is_err());
     engine.load_group(Group(0), &bitmap).unwrap();
-    engine.take_exact(first).unwrap().keep();
+    engine.take_exact(first).unwrap().into_run();
     // Now it differs from the disk, so it stays until the disk has it.
     engine.shrink_to(0);
     assert!(!engine.needs_bitmap(Group(0)));
@@ -128,12 +128,12 @@ fn what_a_dropped_grant_held_is_free_when_its_bitmap_comes() {
         engine.shrink_to(0);
         assert!(engine.needs_bitmap(Group(1)));
         drop(grant);
-        assert_eq!((engine.strays(), engine.free_clusters()), (vec![run], 3 * 4_096 - 1));
+        assert_eq!((engine.orphaned_grants(), engine.free_clusters()), (vec![run], 3 * 4_096 - 1));
         if !says_used {
             bitmap[0] &= !(1 << first);
         }
         engine.load_group(Group(1), &bitmap).unwrap();
-        assert_eq!((engine.strays(), engine.free_clusters()), (Vec::new(), 3 * 4_096));
+        assert_eq!((engine.orphaned_grants(), engine.free_clusters()), (Vec::new(), 3 * 4_096));
         assert_eq!(engine.available_clusters(), 3 * 4_096);
         assert_eq!(engine.is_free(run.start), Some(true));
     }
@@ -163,7 +163,7 @@ fn an_exbibyte_is_opened_where_it_is_described() {
             let goal = Cluster(engine.layout().group_start(group).0 + 5_000);
             let grant = engine.allocate(&Request::data(goal, 4)).unwrap();
             assert_eq!(engine.layout().group_of(grant.run().start), group);
-            grant.keep();
+            grant.into_run();
         }
         let large = Request::data(Cluster(1 << 39), layout.clusters_per_group);
         let grant = engine.allocate(&Request { min: 20_000, ..large }).unwrap();

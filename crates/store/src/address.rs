@@ -77,11 +77,11 @@ impl Address {
     /// What tells the store from all others: its address, and the servers that the environment names, since two servers can
     /// have the same bucket.
     #[must_use]
-    pub fn place(&self) -> String {
-        self.place_by(&|name| std::env::var(name).ok())
+    pub fn identity(&self) -> String {
+        self.identity_by(&|name| std::env::var(name).ok())
     }
 
-    fn place_by(&self, environment: &dyn Fn(&str) -> Option<String>) -> String {
+    fn identity_by(&self, environment: &dyn Fn(&str) -> Option<String>) -> String {
         let scheme = self.url.split(':').next().unwrap_or_default();
         let names = SERVERS.iter().find(|(known, _)| *known == scheme).map_or(&[][..], |(_, names)| names);
         let mut servers: Vec<String> = names.iter().filter_map(|name| environment(name)).collect();
@@ -193,7 +193,7 @@ mod tests {
         }
         let place = |set: &'static [(&str, &str)], url: &str| {
             let found = |name: &str| Some(set.iter().find(|(known, _)| *known == name)?.1.to_owned());
-            Address::parse(url).unwrap().place_by(&found)
+            Address::parse(url).unwrap().identity_by(&found)
         };
         let one = place(&[("AWS_ENDPOINT", "http://one:1/")], "s3://b/p#a");
         assert_eq!(one, "http://one:1 s3://b/p");

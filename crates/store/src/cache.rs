@@ -55,14 +55,14 @@ impl Cache {
     }
 
     /// The directory of an entry, and its name there.
-    fn place<'n>(&self, name: &'n str) -> io::Result<(Directory, &'n str)> {
+    fn directory_of<'n>(&self, name: &'n str) -> io::Result<(Directory, &'n str)> {
         Ok((Directory::open(&self.directory)?.enter(above(name))?, name))
     }
 
     /// An entry of at most `most` bytes, unverified.
     #[must_use]
     pub fn get(&self, name: &str, most: u64) -> Option<Vec<u8>> {
-        let (file, facts) = self.place(name).and_then(|(above, name)| above.open_file(name)).ok()?;
+        let (file, facts) = self.directory_of(name).and_then(|(above, name)| above.open_file(name)).ok()?;
         if facts.size > most {
             return None;
         }
@@ -81,7 +81,7 @@ impl Cache {
     /// Whether there is an entry.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        let look = self.place(name).and_then(|(above, name)| above.look(name));
+        let look = self.directory_of(name).and_then(|(above, name)| above.look(name));
         look.is_ok_and(|facts| facts.kind == Kind::File)
     }
 
@@ -136,7 +136,7 @@ impl Cache {
 
     /// Takes an entry out that turned out to be wrong.
     pub fn remove(&self, name: &str) {
-        let _ = self.place(name).and_then(|(above, name)| above.remove_file(name));
+        let _ = self.directory_of(name).and_then(|(above, name)| above.remove_file(name));
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {

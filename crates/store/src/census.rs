@@ -13,8 +13,8 @@ use crate::forking::removed;
 use crate::format::manifest::Manifest;
 use crate::format::map::Target;
 use crate::format::{VolumeId, hex, unhex};
-use crate::keys::{Named, key_of_manifest};
-use crate::known::{self, Known};
+use crate::keys::{KeyKind, key_of_manifest};
+use crate::known::{self, KnownVolumes};
 use crate::leases::VOID_AFTER;
 use crate::objects::{Listed, Version};
 use crate::renewal::renewed;
@@ -34,7 +34,7 @@ pub(crate) struct Census {
     /// Those of them that were removed.
     removed: BTreeSet<VolumeId>,
     /// What the last clean-up saw.
-    known: (Known, Option<Version>),
+    known: (KnownVolumes, Option<Version>),
     /// Other volumes that manifests name.
     named: BTreeSet<VolumeId>,
 }
@@ -46,7 +46,7 @@ impl Census {
     /// A volume gets what it refers to from its own writer, or when it is made of another that has it still. So all that
     /// is referred to has been seen when a list names nobody new.
     pub(crate) fn take(store: &Arc<Store>, now: Option<SystemTime>) -> Result<Self> {
-        let (marked, known) = (Marked::default(), known::known(store)?);
+        let (marked, known) = (Marked::default(), known::read(store)?);
         let (read, removed, named) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let mut census = Census { marked, read, removed, known, named };
         let directories = store.objects().names("vol/")?;
@@ -131,7 +131,7 @@ impl Census {
 
     /// Writes down which volumes there are, for the next.
     pub(crate) fn write_down(&self, store: &Store) -> Result<()> {
-        let new = Known { all: self.read.clone(), removed: self.removed.clone() };
+        let new = KnownVolumes { all: self.read.clone(), removed: self.removed.clone() };
         known::write_down(store, (&self.known.0, &self.known.1), new)
     }
 }
@@ -162,9 +162,9 @@ fn given_up(store: &Store, now: Manifest, version: &Version, time: SystemTime) -
 fn listed(store: &Store) -> Result<BTreeSet<VolumeId>> {
     let (mut manifests, mut writers) = (BTreeSet::new(), BTreeSet::new());
     store.objects().list("vol/", &mut |listed| {
-        match Named::of(&listed.key) {
-            Some(Named::Manifest(id)) => drop(manifests.insert(id)),
-            Some(Named::Log(id, ..)) => drop(writers.insert(id)),
+        match KeyKind::parse(&listed.key) {
+            Some(KeyKind::Manifest(id)) => drop(manifests.insert(id)),
+            Some(KeyKind::Log(id, ..)) => drop(writers.insert(id)),
             _ => {}
         }
         Ok(())

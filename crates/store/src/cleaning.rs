@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::census::Census;
 use crate::error::{Error, Result};
-use crate::keys::Named;
+use crate::keys::KeyKind;
 use crate::leases::{Running, bytes_condemned, condemn, condemned, is_leased, seconds};
 use crate::marks;
 use crate::objects::{Listed, REPLACED_MAX};
@@ -69,7 +69,7 @@ pub fn clean(store: &Arc<Store>, grace: Duration, dry: bool) -> Result<Cleaned> 
         // Nothing is written, not even to ask for the store's time.
         let census = Census::take(store, None)?;
         let now = SystemTime::now();
-        return Ok(Sweep::of(store, &census, &condemned(store)?.0, (now, now, grace))?.cleaned);
+        return Ok(Sweep::sort(store, &census, &condemned(store)?.0, (now, now, grace))?.cleaned);
     }
     let now = marks::now(store)?;
     let running = Running::begin(store, now)?;
@@ -80,7 +80,7 @@ pub fn clean(store: &Arc<Store>, grace: Duration, dry: bool) -> Result<Cleaned> 
     let (old, version) = condemned(store)?;
     let census = Census::take(store, Some(now))?;
     // What nobody refers to now may have been in use until a moment ago.
-    let sweep = Sweep::of(store, &census, &old, (now, marks::now(store)?, grace))?;
+    let sweep = Sweep::sort(store, &census, &old, (now, marks::now(store)?, grace))?;
     census.write_down(store)?;
     let remove = |key: &String, (): &mut ()| {
         running.is_good()?;
@@ -105,7 +105,7 @@ struct Sweep {
 
 impl Sweep {
     /// Sorts what is listed: by the times when the clean-up began, and when all was marked.
-    fn of(
+    fn sort(
         store: &Store,
         census: &Census,
         old: &BTreeMap<String, u64>,
@@ -115,7 +115,7 @@ impl Sweep {
         let mut sweep = Sweep { room: REPLACED_MAX.saturating_sub(taken), ..Sweep::default() };
         for prefix in PREFIXES {
             store.objects().list(prefix, &mut |listed| {
-                if Named::of(&listed.key).is_none() {
+                if KeyKind::parse(&listed.key).is_none() {
                     sweep.strange(listed);
                 } else if !is_used(&census.marked, &listed) {
                     // One that was written again since then has a new time.

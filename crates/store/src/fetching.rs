@@ -13,17 +13,17 @@ use crate::format::Hash;
 const LOCKS: usize = 4096;
 
 /// The last fetch that failed of those that share a lock.
-struct Failed {
+struct FailedFetch {
     name: Hash,
     ended: Instant,
     why: Error,
 }
 
-type Held<'f> = MutexGuard<'f, Option<Failed>>;
+type FetchLock<'f> = MutexGuard<'f, Option<FailedFetch>>;
 
 /// Who fetches what.
 pub(crate) struct Fetching {
-    locks: Vec<Mutex<Option<Failed>>>,
+    locks: Vec<Mutex<Option<FailedFetch>>>,
 }
 
 impl Default for Fetching {
@@ -34,34 +34,34 @@ impl Default for Fetching {
 
 impl Fetching {
     /// Which lock something has: of several that share one, one is taken.
-    pub(crate) fn place(name: &Hash) -> usize {
+    pub(crate) fn lock_index(name: &Hash) -> usize {
         usize::from(u16::from_le_bytes([name[0], name[1]])) % LOCKS
     }
 
     /// Waits until nobody else fetches something; others wait while the result is there. Who comes here looks first
     /// whether it was fetched meanwhile.
-    pub(crate) fn alone(&self, name: &Hash) -> Alone<'_> {
+    pub(crate) fn alone(&self, name: &Hash) -> FetchTurn<'_> {
         let begun = Instant::now();
-        let held = self.locks.get(Self::place(name));
+        let held = self.locks.get(Self::lock_index(name));
         let held = held.map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));
-        Alone { name: *name, begun, held }
+        FetchTurn { name: *name, begun, held }
     }
 
     /// Keeps others from what has that place; nothing if somebody fetches it already.
-    pub(crate) fn try_alone(&self, place: usize) -> Option<Alone<'_>> {
+    pub(crate) fn try_alone(&self, place: usize) -> Option<FetchTurn<'_>> {
         let held = self.locks.get(place)?.try_lock().ok()?;
-        Some(Alone { name: [0; 32], begun: Instant::now(), held: Some(held) })
+        Some(FetchTurn { name: [0; 32], begun: Instant::now(), held: Some(held) })
     }
 }
 
 /// That nobody else fetches something.
-pub(crate) struct Alone<'f> {
+pub(crate) struct FetchTurn<'f> {
     name: Hash,
     begun: Instant,
-    held: Option<Held<'f>>,
+    held: Option<FetchLock<'f>>,
 }
 
-impl Alone<'_> {
+impl FetchTurn<'_> {
     /// Does the fetch, unless one failed that was waited for: one after the other would wait as long again.
     pub(crate) fn fetched<T>(&mut self, fetch: impl FnOnce() -> Result<T>) -> Result<T> {
         if let Some(Some(failed)) = self.held.as_deref()
@@ -72,7 +72,7 @@ impl Alone<'_> {
         }
         fetch().inspect_err(|why: &Error| {
             if let Some(failed) = &mut self.held {
-                **failed = Some(Failed { name: self.name, ended: Instant::now(), why: why.clone() });
+                **failed = Some(FailedFetch { name: self.name, ended: Instant::now(), why: why.clone() });
             }
         })
     }

@@ -56,7 +56,7 @@ pub fn id_of(name: &str) -> VolumeId {
 
 /// What an object is, by its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Named {
+pub(crate) enum KeyKind {
     /// Contents that are named by their hash.
     Contents,
     /// The manifest of a volume.
@@ -65,15 +65,15 @@ pub(crate) enum Named {
     Log(VolumeId, u64, u64),
 }
 
-impl Named {
+impl KeyKind {
     /// Nothing if the key is none that this format gives.
-    pub(crate) fn of(key: &str) -> Option<Self> {
+    pub(crate) fn parse(key: &str) -> Option<Self> {
         let number = |text| unhex::<8>(text).map(u64::from_be_bytes);
         let parts: Vec<&str> = key.splitn(5, '/').collect();
         match parts[..] {
-            ["chunk" | "map", name] => unhex::<32>(name).map(|_| Named::Contents),
-            ["vol", volume, "manifest"] => Some(Named::Manifest(unhex(volume)?)),
-            ["vol", volume, epoch, seq] => Some(Named::Log(unhex(volume)?, number(epoch)?, number(seq)?)),
+            ["chunk" | "map", name] => unhex::<32>(name).map(|_| KeyKind::Contents),
+            ["vol", volume, "manifest"] => Some(KeyKind::Manifest(unhex(volume)?)),
+            ["vol", volume, epoch, seq] => Some(KeyKind::Log(unhex(volume)?, number(epoch)?, number(seq)?)),
             _ => None,
         }
     }
@@ -85,16 +85,19 @@ mod tests {
 
     #[test]
     fn keys_of_this_format_are_known_and_others_are_nobodys() {
-        assert_eq!(Named::of(&key_of(Kind::Chunk, &[7; 32])), Some(Named::Contents));
-        assert_eq!(Named::of(&key_of(Kind::Map, &[7; 32])), Some(Named::Contents));
-        assert_eq!(Named::of(&key_of_manifest(&[7; 16])), Some(Named::Manifest([7; 16])));
-        assert_eq!(Named::of(&key_of_log(&[7; 16], 3, u64::MAX)), Some(Named::Log([7; 16], 3, u64::MAX)));
+        assert_eq!(KeyKind::parse(&key_of(Kind::Chunk, &[7; 32])), Some(KeyKind::Contents));
+        assert_eq!(KeyKind::parse(&key_of(Kind::Map, &[7; 32])), Some(KeyKind::Contents));
+        assert_eq!(KeyKind::parse(&key_of_manifest(&[7; 16])), Some(KeyKind::Manifest([7; 16])));
+        assert_eq!(
+            KeyKind::parse(&key_of_log(&[7; 16], 3, u64::MAX)),
+            Some(KeyKind::Log([7; 16], 3, u64::MAX))
+        );
         let (hash, upper) = (hex(&[171; 32]), hex(&[171; 32]).to_uppercase());
         let strange =
             ["map/tiles/1.png", "chunk/data/x", "chunk", "chunk/", "vol//manifest", "vol/x/manifest"];
         let made = [format!("chunk/{upper}"), format!("chunk/{hash}/x"), format!("chunk//{hash}")];
         for key in strange.into_iter().chain(made.iter().map(String::as_str)) {
-            assert_eq!(Named::of(key), None, "{key}");
+            assert_eq!(KeyKind::parse(key), None, "{key}");
         }
     }
 }

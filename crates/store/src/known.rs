@@ -23,7 +23,7 @@ const TRIES: usize = 64;
 
 /// What is known of volumes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct KnownVolumes {
     /// All that there are.
     pub(crate) all: BTreeSet<VolumeId>,
     /// Those of them that were removed.
@@ -31,13 +31,13 @@ pub(crate) struct Known {
 }
 
 /// What the last clean-up wrote down, and the version of that.
-pub(crate) fn known(store: &Store) -> Result<(Known, Option<Version>)> {
+pub(crate) fn read(store: &Store) -> Result<(KnownVolumes, Option<Version>)> {
     let object = match store.objects().get(VOLUMES, REPLACED_MAX) {
-        Err(Error::Missing(_)) => return Ok((Known::default(), None)),
+        Err(Error::Missing(_)) => return Ok((KnownVolumes::default(), None)),
         object => object?,
     };
     let text = String::from_utf8_lossy(&object.bytes);
-    let mut known = Known::default();
+    let mut known = KnownVolumes::default();
     for line in text.lines().filter(|line| unhex::<8>(line).is_none()) {
         let (id, is_removed) = line.strip_suffix(REMOVED).map_or((line, false), |id| (id, true));
         let id = unhex(id).ok_or_else(|| Error::damaged(VOLUMES, "a line is no volume"))?;
@@ -50,7 +50,11 @@ pub(crate) fn known(store: &Store) -> Result<(Known, Option<Version>)> {
 }
 
 /// Writes down what a clean-up saw that had read `old` before. What was written meanwhile says which volumes are there again.
-pub(crate) fn write_down(store: &Store, old: (&Known, &Option<Version>), mut new: Known) -> Result<()> {
+pub(crate) fn write_down(
+    store: &Store,
+    old: (&KnownVolumes, &Option<Version>),
+    mut new: KnownVolumes,
+) -> Result<()> {
     if *old.0 == new {
         return Ok(());
     }
@@ -60,7 +64,7 @@ pub(crate) fn write_down(store: &Store, old: (&Known, &Option<Version>), mut new
             Err(Error::Conflict(_) | Error::Exists(_)) => {}
             done => return done,
         }
-        let (now, there) = known(store)?;
+        let (now, there) = read(store)?;
         new.removed.retain(|id| now.removed.contains(id));
         version = there;
     }
@@ -70,7 +74,7 @@ pub(crate) fn write_down(store: &Store, old: (&Known, &Option<Version>), mut new
 /// Says that a removed volume's name has one again, which is written or claimed already: no list passes it over.
 pub(crate) fn returned(store: &Store, id: &VolumeId) -> Result<()> {
     for _ in 0..TRIES {
-        let (mut now, version) = known(store)?;
+        let (mut now, version) = read(store)?;
         now.removed.remove(id);
         match write(store, &now, version.as_ref()) {
             Err(Error::Conflict(_) | Error::Exists(_)) => {}
@@ -80,7 +84,7 @@ pub(crate) fn returned(store: &Store, id: &VolumeId) -> Result<()> {
     Err(Error::Conflict(VOLUMES.to_owned()))
 }
 
-fn write(store: &Store, new: &Known, version: Option<&Version>) -> Result<()> {
+fn write(store: &Store, new: &KnownVolumes, version: Option<&Version>) -> Result<()> {
     let mut text = format!("{:016x}\n", crate::random::number());
     for id in &new.all {
         text.push_str(&hex(id));

@@ -27,7 +27,7 @@ const RACERS: usize = 4;
 pub fn ready(store: &Arc<Store>) -> Result<()> {
     let tried = format!(
         "{TRIED}{}",
-        hex(blake3::hash(store.place().as_bytes()).as_bytes().get(..16).unwrap_or_default())
+        hex(blake3::hash(store.identity().as_bytes()).as_bytes().get(..16).unwrap_or_default())
     );
     if is_marked(store, &tried)? {
         return Ok(());

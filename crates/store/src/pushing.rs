@@ -76,7 +76,7 @@ impl Progress {
 }
 
 /// A chunk of the image, by its number.
-type Found = (u64, Hash, u32);
+type ChunkOfImage = (u64, Hash, u32);
 
 /// Pushes an image under a name.
 ///
@@ -142,10 +142,10 @@ struct Job<'j> {
 
 impl Job<'_> {
     /// All chunks, each in the store when this returns.
-    fn chunks(&self) -> Result<Vec<Found>> {
+    fn chunks(&self) -> Result<Vec<ChunkOfImage>> {
         let pieces = Pieces::new(self.image, CHUNK as u64);
         let failed = AtomicBool::new(false);
-        let found: Mutex<Vec<Found>> = Mutex::default();
+        let found: Mutex<Vec<ChunkOfImage>> = Mutex::default();
         let failure: Mutex<Option<Error>> = Mutex::default();
         let work = || {
             let mut buffer = vec![0; CHUNK];
@@ -178,7 +178,7 @@ impl Job<'_> {
         Ok(found)
     }
 
-    fn one(&self, number: u64, buffer: &mut [u8]) -> Result<Option<Found>> {
+    fn one(&self, number: u64, buffer: &mut [u8]) -> Result<Option<ChunkOfImage>> {
         let start = number * CHUNK as u64;
         let len = (self.size - start).min(CHUNK as u64);
         let bytes = buffer.get_mut(..usize::try_from(len).unwrap_or(0)).unwrap_or_default();
@@ -234,7 +234,7 @@ impl Job<'_> {
 }
 
 /// Writes the map of an image; the name of its root.
-fn written_map(store: &Store, size: u64, chunks: &[Found]) -> Result<Hash> {
+fn written_map(store: &Store, size: u64, chunks: &[ChunkOfImage]) -> Result<Hash> {
     let mut names = Vec::new();
     let mut rest = chunks;
     for number in 0..leaves(size) {
@@ -263,7 +263,7 @@ fn written(store: &Store, map: &Map) -> Result<Hash> {
     store.put_contents(Kind::Map, &map.encode())
 }
 
-fn leaf(chunks: &[Found]) -> Leaf {
+fn leaf(chunks: &[ChunkOfImage]) -> Leaf {
     let mut leaf = Leaf::default();
     let mut known = std::collections::HashMap::new();
     for (number, name, len) in chunks {

@@ -32,14 +32,14 @@ impl Stored {
     /// [`Error::NoVolume`](crate::Error::NoVolume); damage; the store's.
     pub fn open(store: &Arc<Store>, name: &str) -> Result<Self> {
         let (manifest, _) = store.named(name)?;
-        Self::of(store, manifest)
+        Self::with_manifest(store, manifest)
     }
 
     /// The volume of a manifest.
     ///
     /// # Errors
     /// Damage of its log; the store's.
-    pub fn of(store: &Arc<Store>, manifest: Manifest) -> Result<Self> {
+    pub fn with_manifest(store: &Arc<Store>, manifest: Manifest) -> Result<Self> {
         let mut view = View::new(store, &manifest);
         let reader = Arc::new(Reader::new(Arc::clone(store)));
         replay(store, &manifest, (&mut view, &reader), false)?;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::cache::Cache;
 use crate::error::{Error, Result};
-use crate::fetching::{Alone, Fetching};
+use crate::fetching::{FetchTurn, Fetching};
 use crate::format::log::{self, Header};
 use crate::format::manifest::{MANIFEST_MAX, Manifest};
 use crate::format::map::CHUNK_MAX;
@@ -81,7 +81,7 @@ pub struct Store {
     recent: Mutex<Recent>,
     fetching: Fetching,
     is_alone: bool,
-    place: String,
+    identity: String,
     /// Held by who reads a map that is longer than usual.
     long: Mutex<()>,
     /// Bytes of objects that were unpacked or taken from a log, as they are stored.
@@ -110,7 +110,7 @@ impl Store {
             recent: Mutex::default(),
             fetching: Fetching::default(),
             is_alone: false,
-            place: String::new(),
+            identity: String::new(),
             long: Mutex::default(),
             taken: AtomicU64::new(0),
         }
@@ -118,13 +118,13 @@ impl Store {
 
     /// The store, with what tells it from all others (see [`Address::place`](crate::Address::place)).
     #[must_use]
-    pub fn at(self, place: String) -> Self {
-        Store { place, ..self }
+    pub fn at(self, identity: String) -> Self {
+        Store { identity, ..self }
     }
 
     /// What tells it from all others.
-    pub(crate) fn place(&self) -> &str {
-        &self.place
+    pub(crate) fn identity(&self) -> &str {
+        &self.identity
     }
 
     /// The same objects, and nothing that was kept of them on this host: for checks of the store itself.
@@ -135,7 +135,7 @@ impl Store {
             recent: Mutex::default(),
             fetching: Fetching::default(),
             is_alone: self.is_alone,
-            place: self.place.clone(),
+            identity: self.identity.clone(),
             long: Mutex::default(),
             taken: AtomicU64::new(0),
         }
@@ -369,7 +369,7 @@ impl Store {
         // What others fetch comes with them.
         let mut held = BTreeMap::new();
         missing.retain(|(_, name)| {
-            let at = Fetching::place(name);
+            let at = Fetching::lock_index(name);
             let own = held.entry(at).or_insert_with(|| self.fetching.try_alone(at));
             own.is_some() && !self.is_remembered(name)
         });
@@ -405,7 +405,7 @@ impl Store {
     }
 
     /// Does something for a name that one thread at a time does.
-    pub(crate) fn alone_with(&self, name: &Hash) -> Alone<'_> {
+    pub(crate) fn alone_with(&self, name: &Hash) -> FetchTurn<'_> {
         self.fetching.alone(name)
     }
 

@@ -9,8 +9,8 @@ use crate::format::log;
 use crate::format::manifest::Manifest;
 use crate::format::map::{MAP_MAX, Target, leaves};
 use crate::format::{Hash, VolumeId, unhex};
-use crate::keys::{Kind, Named, key_of, key_of_log};
-use crate::known::known;
+use crate::keys::{KeyKind, Kind, key_of, key_of_log};
+use crate::known;
 use crate::objects::Listed;
 use crate::renewal::is_same;
 use crate::replay::replay;
@@ -38,7 +38,7 @@ pub fn volumes(store: &Store, removed: bool) -> Result<Vec<Manifest>> {
         store.objects().names("vol/")?.iter().filter_map(|name| unhex(name)).collect();
     if !removed {
         // As many as there ever were: they are not read one by one.
-        match known(store) {
+        match known::read(store) {
             Ok((known, _)) => names.retain(|id| !known.removed.contains(id)),
             Err(Error::Damaged { .. }) => {}
             Err(error) => return Err(error),
@@ -121,7 +121,7 @@ impl Room {
     }
 
     /// Keeps what a volume refers to, and gives back what others that were looked at meanwhile share of it.
-    fn keep(&self, own: Marked) {
+    fn merge(&self, own: Marked) {
         let mut all = self.all();
         let (noted, before) = (own.targets.len(), all.targets.len());
         all.add(own);
@@ -171,7 +171,7 @@ pub(crate) fn marked(store: &Arc<Store>, manifests: &[Manifest]) -> Result<Marke
     let look = |manifest: &Manifest, room: &Room, (): &mut ()| {
         let mut own = Marked::default();
         let done = mark(store, manifest, (&mut own, room));
-        room.keep(own);
+        room.merge(own);
         match done {
             // A claim comes before it is known that all is there.
             Err(Error::Damaged { .. } | Error::Missing(_)) if manifest.is_pending() => Ok(()),
@@ -195,7 +195,7 @@ fn mark_now(store: &Arc<Store>, manifest: &Manifest, room: &Room) -> Result<()> 
         let mut own = Marked::default();
         let done = mark(store, &manifest, (&mut own, room));
         match done {
-            Ok(()) => room.keep(own),
+            Ok(()) => room.merge(own),
             Err(_) => room.forget(own),
         }
         if !matches!(done, Err(Error::Damaged { .. } | Error::Missing(_))) {
@@ -317,7 +317,7 @@ pub(crate) fn is_used(marked: &Marked, listed: &Listed) -> bool {
     if marked.keys.contains(key) || key.ends_with("/manifest") || is_seal {
         return true;
     }
-    let Some(Named::Log(volume, epoch, seq)) = Named::of(key) else { return false };
+    let Some(KeyKind::Log(volume, epoch, seq)) = KeyKind::parse(key) else { return false };
     marked.growing.get(&(volume, epoch)).is_some_and(|first| seq >= *first)
 }
 

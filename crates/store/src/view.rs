@@ -30,22 +30,22 @@ pub(crate) struct Base {
     size: u64,
     root: Hash,
     index: OnceLock<Vec<Hash>>,
-    leaves: Mutex<Kept<u64, Leaf>>,
+    leaves: Mutex<ByteCache<u64, Leaf>>,
 }
 
 /// Things in memory, each with its bytes.
-struct Kept<K, T> {
+struct ByteCache<K, T> {
     all: HashMap<K, Arc<T>>,
     bytes: usize,
 }
 
-impl<K, T> Default for Kept<K, T> {
+impl<K, T> Default for ByteCache<K, T> {
     fn default() -> Self {
-        Kept { all: HashMap::new(), bytes: 0 }
+        ByteCache { all: HashMap::new(), bytes: 0 }
     }
 }
 
-impl<K: Eq + Hashed, T> Kept<K, T> {
+impl<K: Eq + Hashed, T> ByteCache<K, T> {
     /// Keeps one more, in the place of all others where they would be more than that many bytes together.
     fn put(&mut self, name: K, one: Arc<T>, (bytes, most): (usize, usize)) {
         // Two threads may have fetched it.
@@ -54,7 +54,7 @@ impl<K: Eq + Hashed, T> Kept<K, T> {
             return;
         }
         if self.bytes + bytes > most {
-            *self = Kept::default();
+            *self = ByteCache::default();
         }
         self.bytes += bytes;
         self.all.insert(name, one);
@@ -152,7 +152,7 @@ impl Base {
 /// Reads bytes of objects.
 pub(crate) struct Reader {
     store: Arc<Store>,
-    headers: Mutex<Kept<Hash, Header>>,
+    headers: Mutex<ByteCache<Hash, Header>>,
 }
 
 impl Reader {
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn what_two_threads_fetched_counts_once() {
-        let mut kept = Kept::default();
+        let mut kept = ByteCache::default();
         (0..3).for_each(|one| kept.put("a", Arc::new(one), (10, 25)));
         assert_eq!((kept.bytes, kept.all.get("a").map(|one| **one)), (10, Some(2)));
         kept.put("b", Arc::new(3), (10, 25));

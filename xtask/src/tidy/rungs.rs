@@ -51,7 +51,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             journal mmp
             groups
             lookalike search superblock
-            error file keeping map memory overlay partitions record window write_behind
+            error file map memory overlay partitions record snapshot window write_behind
         ",
         knots: &[],
         long_lists: 0,
@@ -79,7 +79,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             removed
             facts history metadata used
             htree log names owners
-            ground words
+            raw_image words
         ",
         knots: &[],
         long_lists: 0,
@@ -94,7 +94,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             policy
             view
             index promise trace
-            events kept layout stats strays
+            events layout orphaned_grants shrink_reservation stats
             timing
             request sync
         ",

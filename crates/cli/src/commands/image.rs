@@ -7,7 +7,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use platfs_forensics::Ground;
+use platfs_forensics::RawImage;
 use platfs_forensics::metadata::{self, Copied};
 use platfs_host::path;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -80,7 +80,7 @@ impl Image {
         Failure::about(self.out.display(), error)
     }
 
-    fn plain(&self, ground: &Ground, name: &str, key: Option<[u32; 4]>) -> Result<Copied, Failure> {
+    fn plain(&self, ground: &RawImage, name: &str, key: Option<[u32; 4]>) -> Result<Copied, Failure> {
         let output = Output::through(&self.out, size(ground), image::privacy(&self.image))
             .map_err(|error| self.failed(error))?;
         let to = output.device().map_err(|error| self.failed(error))?;
@@ -90,7 +90,7 @@ impl Image {
     }
 
     /// Makes the image in a file without a name, and packs that.
-    fn packed(&self, ground: &Ground, name: &str, key: Option<[u32; 4]>) -> Result<Copied, Failure> {
+    fn packed(&self, ground: &RawImage, name: &str, key: Option<[u32; 4]>) -> Result<Copied, Failure> {
         let failed = |error| self.failed(error);
         let above = self.out.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut plain = tempfile::tempfile_in(above).map_err(failed)?;
@@ -104,7 +104,7 @@ impl Image {
 }
 
 /// The bytes of the volume.
-fn size(ground: &Ground) -> u64 {
+fn size(ground: &RawImage) -> u64 {
     ground.geometry().blocks << ground.geometry().block_size.log2()
 }
 

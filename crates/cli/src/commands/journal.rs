@@ -6,8 +6,8 @@ use clap::Args;
 use ondisk::inode::Timestamp;
 use ondisk::journal::fast_commit::NameChange;
 use ondisk::units::Block;
-use platfs_forensics::Ground;
-use platfs_forensics::log::{Copy, FastCommits, Journal as Log, Record, State, Transaction, What};
+use platfs_forensics::RawImage;
+use platfs_forensics::log::{Copy, FastCommits, Journal as Log, Record, RecordKind, State, Transaction};
 use serde_json::{Map, Value, json};
 
 use super::cage;
@@ -39,7 +39,7 @@ pub struct Journal {
 
 /// What is shown, and what is needed to show it.
 struct Shows<'a> {
-    ground: &'a Ground,
+    ground: &'a RawImage,
     log: &'a Log,
     /// Owners of the blocks, where they are asked for.
     named: Option<Named>,
@@ -79,7 +79,7 @@ impl Journal {
 }
 
 /// Owners of all blocks of which there are copies, or of one.
-fn owners(ground: &Ground, log: &Log, only: Option<Block>) -> platfs_forensics::Result<Named> {
+fn owners(ground: &RawImage, log: &Log, only: Option<Block>) -> platfs_forensics::Result<Named> {
     let last = ground.geometry().blocks;
     let blocks: Vec<Block> = match only {
         Some(block) => vec![block],
@@ -309,20 +309,20 @@ fn change_name(change: NameChange) -> &'static str {
 }
 
 fn record_in_words(record: &Record) -> String {
-    match &record.what {
-        What::AddRange { inode, extent } => format!(
+    match &record.kind {
+        RecordKind::AddRange { inode, extent } => format!(
             "inode {inode}: file blocks from {} at block {}, {} of them",
             extent.logical, extent.start, extent.count
         ),
-        What::DeleteRange { inode, first, count } => {
+        RecordKind::DeleteRange { inode, first, count } => {
             format!("inode {inode}: {count} file blocks from {first} are a hole")
         }
-        What::Name { change, parent, inode, name } => {
+        RecordKind::Name { change, parent, inode, name } => {
             format!("{} in inode {parent}: {} is inode {inode}", change_name(*change), Shown(name))
         }
-        What::Inode(inode) => format!("inode {inode}: its record"),
-        What::Tail(transaction) => format!("end, after transaction {transaction}"),
-        What::Head(transaction) => format!("beginning, after transaction {transaction}"),
+        RecordKind::Inode(inode) => format!("inode {inode}: its record"),
+        RecordKind::Tail(transaction) => format!("end, after transaction {transaction}"),
+        RecordKind::Head(transaction) => format!("beginning, after transaction {transaction}"),
     }
 }
 
@@ -330,8 +330,8 @@ fn record_object(record: &Record) -> Map<String, Value> {
     let mut object = Map::new();
     let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);
     put("at", record.at.into());
-    match &record.what {
-        What::AddRange { inode, extent } => {
+    match &record.kind {
+        RecordKind::AddRange { inode, extent } => {
             put("kind", "add-range".into());
             put("inode", (*inode).into());
             put("file_block", extent.logical.0.into());
@@ -339,27 +339,27 @@ fn record_object(record: &Record) -> Map<String, Value> {
             put("count", extent.count.into());
             put("unwritten", extent.unwritten.into());
         }
-        What::DeleteRange { inode, first, count } => {
+        RecordKind::DeleteRange { inode, first, count } => {
             put("kind", "delete-range".into());
             put("inode", (*inode).into());
             put("file_block", (*first).into());
             put("count", (*count).into());
         }
-        What::Name { change, parent, inode, name } => {
+        RecordKind::Name { change, parent, inode, name } => {
             put("kind", change_name(*change).into());
             put("parent", (*parent).into());
             put("inode", (*inode).into());
             put_bytes(&mut object, "name", name);
         }
-        What::Inode(inode) => {
+        RecordKind::Inode(inode) => {
             put("kind", "inode".into());
             put("inode", (*inode).into());
         }
-        What::Tail(transaction) => {
+        RecordKind::Tail(transaction) => {
             put("kind", "tail".into());
             put("transaction", (*transaction).into());
         }
-        What::Head(transaction) => {
+        RecordKind::Head(transaction) => {
             put("kind", "head".into());
             put("transaction", (*transaction).into());
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ondisk::units::{Block, InodeNumber};
 use platfs_forensics::names::{self, Names};
 use platfs_forensics::owners::{self, Owners, Part};
-use platfs_forensics::{Ground, Result};
+use platfs_forensics::{RawImage, Result};
 use serde_json::{Map, Value};
 
 use crate::text::{Shown, put_bytes};
@@ -18,11 +18,11 @@ pub(super) struct Named {
 
 impl Named {
     /// Two passes over the volume, however many blocks there are.
-    pub(super) fn of(ground: &Ground, blocks: &[Block]) -> Result<Named> {
-        let owners = owners::of(ground, blocks)?;
+    pub(super) fn of(ground: &RawImage, blocks: &[Block]) -> Result<Named> {
+        let owners = owners::find(ground, blocks)?;
         let inodes: BTreeSet<InodeNumber> =
             owners.found.iter().filter_map(|owner| owner.part.inode()).collect();
-        let names = if inodes.is_empty() { Names::default() } else { names::of(ground, &inodes)? };
+        let names = if inodes.is_empty() { Names::default() } else { names::find(ground, &inodes)? };
         Ok(Named { owners, names })
     }
 
@@ -45,7 +45,7 @@ impl Named {
 
     /// The owners of a block, each in words.
     pub(super) fn words(&self, block: Block, inodes_per_block: u32) -> Vec<String> {
-        let owners = self.owners.of(block).iter();
+        let owners = self.owners.of_block(block).iter();
         let words = owners.map(|owner| {
             let paths: Vec<String> =
                 self.paths(&owner.part).iter().map(|path| Shown(path).to_string()).collect();
@@ -66,7 +66,7 @@ impl Named {
 
     /// The owners of a block as JSON.
     pub(super) fn owners(&self, block: Block) -> Value {
-        let owners = self.owners.of(block).iter().map(|owner| {
+        let owners = self.owners.of_block(block).iter().map(|owner| {
             let mut object = facts(&owner.part);
             if owner.part.inode().is_some() {
                 let paths = self.paths(&owner.part).iter().map(|path| {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 use platfs::device::Device;
-use platfs_forensics::{Ground, used};
+use platfs_forensics::{RawImage, used};
 use platfs_store::{Push as Pushing, Pushed, push};
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -104,5 +104,5 @@ impl Push {
 fn in_use(device: &Arc<dyn Device>) -> Option<Vec<std::ops::Range<u64>>> {
     // What waits in the journal says what is in use.
     let (after, _) = platfs::journal::replayed(Arc::clone(device)).ok()?;
-    used::ranges(&Ground::open(after).ok()?).ok()
+    used::ranges(&RawImage::open(after).ok()?).ok()
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use platfs::device::{Device, Keeping};
+use platfs::device::{Device, SnapshotDevice};
 use platfs_host::Privacy;
 use platfs_host::path;
 
@@ -92,7 +92,7 @@ impl Snapshot {
         let forgiving = self.keep_going.keep_going.map(|_| Arc::new(Forgiving::new(Arc::clone(&device))));
         let from = forgiving.clone().map_or(device, |forgiving| forgiving as Arc<dyn Device>);
         let is_true = || forgiving.as_ref().is_none_or(|forgiving| forgiving.is_whole());
-        snapshot::take_believing(&Arc::new(Keeping::new(from)), Arc::new(to), is_true, |bytes| {
+        snapshot::take_believing(&Arc::new(SnapshotDevice::new(from)), Arc::new(to), is_true, |bytes| {
             done.bytes = bytes;
             live::show(&done);
             Ok(())

@@ -11,7 +11,7 @@ use ondisk::acl::Acl;
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
 use platfs::{Error, Metadata};
-use platfs_forensics::Ground;
+use platfs_forensics::RawImage;
 use serde_json::{Map, Value};
 
 use super::cage;
@@ -118,7 +118,7 @@ fn formatted(
 struct Showing<'a> {
     image: &'a OpenImage,
     /// The bytes, where they are asked for.
-    ground: Option<Ground>,
+    ground: Option<RawImage>,
     parts: Parts,
 }
 

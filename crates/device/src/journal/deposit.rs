@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use ondisk::journal::log::{CommitTime, Tag, TransactionCrc, escape};
 
-use super::place::Log;
+use super::location::Log;
 use super::scan::End;
 use crate::{Device, Error, Result};
 
@@ -41,14 +41,14 @@ pub(super) fn deposit(
     device.write_at(log.offset(0)?, zerocopy::IntoBytes::as_bytes(&superblock)).map_err(failed)?;
     device.flush().map_err(failed)?;
     let mut writing =
-        Writing { device, log, sequence: end.sequence, at: end.at, crc: TransactionCrc::default() };
+        LogWriter { device, log, sequence: end.sequence, at: end.at, crc: TransactionCrc::default() };
     writing.body(&blocks.iter().map(|(block, bytes)| (*block, &**bytes)).collect::<Vec<_>>())?;
     device.flush().map_err(failed)?;
     writing.commit()?;
     device.flush().map_err(failed)
 }
 
-struct Writing<'l> {
+struct LogWriter<'l> {
     device: &'l dyn Device,
     log: &'l Log,
     sequence: u32,
@@ -56,7 +56,7 @@ struct Writing<'l> {
     crc: TransactionCrc,
 }
 
-impl Writing<'_> {
+impl LogWriter<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let offset = self.log.offset(self.at)?;
         self.at = self.log.next(self.at);

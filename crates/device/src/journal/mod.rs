@@ -8,7 +8,7 @@
 //! for the copies; then come fast commits. Nothing is written before all of it has been judged.
 
 mod deposit;
-mod place;
+mod location;
 mod records;
 mod replay;
 mod scan;
@@ -22,8 +22,8 @@ use zerocopy::IntoBytes;
 
 use crate::superblock::Format;
 use crate::{Device, Error, Overlay, Result, read_superblock};
-pub use place::Log;
-pub use records::{Changes, Named, Range, Records, generation};
+pub use location::Log;
+pub use records::{InodeChanges, NameRecord, Range, Records, generation};
 pub use replay::Replay;
 
 /// What brings the records of fast commits into a volume.
@@ -95,7 +95,7 @@ pub fn is_pending(raw: &RawSuperblock) -> bool {
 /// A journal that breaks a rule of the format, uses unknown features, or lies on another device; the device's failure;
 /// whatever stops `fast_commits`.
 pub fn plan(device: &Arc<dyn Device>, raw: &RawSuperblock, fast_commits: &dyn FastCommits) -> Result<Replay> {
-    let format = Format::of(raw)?;
+    let format = Format::from_superblock(raw)?;
     let log = Log::find_in(device, raw, &format)?;
     let mut replay = scan::scan(log, &format)?;
     replay.take_in_fast_commits(device, fast_commits)?;

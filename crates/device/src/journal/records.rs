@@ -7,7 +7,7 @@ use ondisk::extent::Extent;
 use ondisk::inode::{I_BLOCK_LEN, I_BLOCK_OFFSET};
 use ondisk::journal::fast_commit::{NameChange, Scan, Tag, tags};
 
-use super::place::Log;
+use super::location::Log;
 use crate::{Error, Result};
 
 /// Most bytes that records may take in memory. An area of Linux's usual 256 blocks has a hundredth of it.
@@ -16,7 +16,7 @@ const BYTES_MAX: usize = 64 << 20;
 const OVERHEAD: usize = 100;
 
 /// A change of a name.
-pub struct Named {
+pub struct NameRecord {
     /// Whether the name comes or goes.
     pub change: NameChange,
     /// The directory.
@@ -42,7 +42,7 @@ pub enum Range {
 
 /// What becomes of an inode.
 #[derive(Default)]
-pub struct Changes {
+pub struct InodeChanges {
     /// Its record, as it was last.
     pub record: Option<Vec<u8>>,
     /// Changes of its map.
@@ -59,9 +59,9 @@ pub struct Changes {
 #[derive(Default)]
 pub struct Records {
     /// In the order in which they were made.
-    pub names: Vec<Named>,
+    pub names: Vec<NameRecord>,
     /// By inode number.
-    pub inodes: BTreeMap<u32, Changes>,
+    pub inodes: BTreeMap<u32, InodeChanges>,
     /// Fast commits that they are of.
     pub commits: u32,
     bytes: usize,
@@ -80,7 +80,7 @@ impl Records {
                 changes.is_created |= change == NameChange::Create;
                 changes.is_unlinked |= change == NameChange::Unlink;
                 self.bytes += name.len();
-                self.names.push(Named { change, parent, inode, name: name.to_vec() });
+                self.names.push(NameRecord { change, parent, inode, name: name.to_vec() });
             }
             Tag::Inode { inode, record } => {
                 let changes = self.inodes.entry(inode).or_default();
@@ -106,7 +106,7 @@ impl Records {
 }
 
 /// Fast commits that count.
-pub(super) struct Found {
+pub(super) struct FastCommitTotals {
     pub(super) commits: u32,
     records: u64,
 }
@@ -115,11 +115,11 @@ pub(super) struct Found {
 ///
 /// # Errors
 /// The device's failure; unknown features.
-pub(super) fn find(log: &Log, transaction: u32) -> Result<Option<Found>> {
+pub(super) fn find(log: &Log, transaction: u32) -> Result<Option<FastCommitTotals>> {
     if log.superblock.fast_commit_area().is_empty() {
         return Ok(None);
     }
-    let mut scan = Scan::of(transaction);
+    let mut scan = Scan::after(transaction);
     let mut bytes = vec![0; log.format.block_len()];
     for at in log.superblock.fast_commit_area() {
         log.read(at, &mut bytes)?;
@@ -127,14 +127,14 @@ pub(super) fn find(log: &Log, transaction: u32) -> Result<Option<Found>> {
             break;
         }
     }
-    Ok((scan.commits() > 0).then(|| Found { commits: scan.commits(), records: scan.counted() }))
+    Ok((scan.commits() > 0).then(|| FastCommitTotals { commits: scan.commits(), records: scan.counted() }))
 }
 
 /// The records of fast commits.
 ///
 /// # Errors
 /// The device's failure; more than fits into the memory that they may take.
-pub(super) fn gather(log: &Log, found: &Found) -> Result<Records> {
+pub(super) fn read_records(log: &Log, found: &FastCommitTotals) -> Result<Records> {
     let mut records = Records { commits: found.commits, ..Records::default() };
     let mut count = found.records;
     let mut bytes = vec![0; log.format.block_len()];

@@ -11,8 +11,8 @@ use ondisk::superblock::{RawSuperblock, STATE_ERROR, SUPERBLOCK_OFFSET};
 use ondisk::units::{Block, BlockSize};
 use zerocopy::IntoBytes;
 
-use super::place::Log;
-use super::records::{Found, gather};
+use super::location::Log;
+use super::records::{FastCommitTotals, read_records};
 use super::scan::End;
 use super::{FastCommits, Recovery, deposit};
 use crate::superblock::Format;
@@ -35,7 +35,7 @@ pub(super) struct Judged {
     /// Where the log goes on.
     pub(super) end: End,
     pub(super) copies: BTreeMap<Block, Copy>,
-    pub(super) fast: Option<Found>,
+    pub(super) fast: Option<FastCommitTotals>,
     pub(super) recovery: Recovery,
 }
 
@@ -45,7 +45,7 @@ pub struct Replay {
     log: Log,
     end: End,
     copies: BTreeMap<Block, Copy>,
-    fast: Option<Found>,
+    fast: Option<FastCommitTotals>,
     /// Blocks that fast commits change, as they will be.
     changed: BTreeMap<u64, Box<[u8]>>,
     /// Where the journal's superblock stands, and what it will be.
@@ -78,7 +78,7 @@ impl Replay {
         let Some(found) = &self.fast else { return Ok(()) };
         let overlay = Arc::new(Overlay::new(Arc::clone(device), self.block_size).bounded(CHANGED_MAX));
         self.show_copies(&overlay);
-        let done = match gather(&self.log, found) {
+        let done = match read_records(&self.log, found) {
             Ok(records) => fast_commits.apply(records, &overlay)?,
             Err(error @ Error::Io { .. }) => return Err(error),
             Err(error) => Err(error.to_string()),
@@ -179,7 +179,7 @@ impl Replay {
     /// Says in both superblocks that nothing waits for replay, that of the volume last.
     fn finish(&self, device: &dyn Device, before: &RawSuperblock) -> Result<()> {
         let mut raw = read_superblock(device)?;
-        let format = Format::of(&raw)?;
+        let format = Format::from_superblock(&raw)?;
         if !format.sealer.superblock_is_right(&raw) {
             return Err(Error::corrupt(Place::Journal, "holds a superblock with a wrong checksum"));
         }

@@ -11,7 +11,7 @@ use ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use ondisk::units::Block;
 use zerocopy::FromBytes;
 
-use super::place::{Log, bad};
+use super::location::{Log, bad};
 use super::replay::{Copy, Judged, Replay};
 use super::{Recovery, records};
 use crate::Result;

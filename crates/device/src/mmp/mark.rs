@@ -22,7 +22,7 @@ pub(super) type Bytes = [u8; size_of::<RawMmp>()];
 
 /// Where the mark lies, and how it is sealed.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Place {
+pub(super) struct MmpBlock {
     pub(super) block: Block,
     /// The byte at which the block begins.
     pub(super) offset: u64,
@@ -35,7 +35,7 @@ pub(super) struct Place {
 
 /// What a renewed sequence is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Next {
+pub(super) enum NextSequence {
     /// Another one.
     Random,
     /// The next one.
@@ -46,9 +46,9 @@ pub(super) enum Next {
     Clean,
 }
 
-impl Place {
+impl MmpBlock {
     /// The place that a superblock names, if the volume has multiple mount protection and a place for it.
-    pub(super) fn of(raw: &RawSuperblock) -> Option<Self> {
+    pub(super) fn from_superblock(raw: &RawSuperblock) -> Option<Self> {
         if !raw.features().incompat.contains(Incompat::MMP) {
             return None;
         }
@@ -59,7 +59,7 @@ impl Place {
             seconds => seconds.min(MMP_MAX_INTERVAL),
         };
         let is_possible = block.0 > u64::from(geometry.first_data_block) && geometry.contains(block, 1);
-        is_possible.then(|| Place {
+        is_possible.then(|| MmpBlock {
             block,
             offset: geometry.byte_offset(block),
             len: geometry.block_size.bytes_usize(),
@@ -94,18 +94,18 @@ impl Place {
     }
 
     /// The block as this host writes it after `before`.
-    pub(super) fn next(&self, before: &RawMmp, next: Next, host: &dyn Host) -> RawMmp {
+    pub(super) fn next(&self, before: &RawMmp, next: NextSequence, host: &dyn Host) -> RawMmp {
         let mut raw = *before;
         let (node, device) = host.names();
         raw.set_names(&node, &device);
         raw.mmp_time.set(host.now());
         raw.mmp_check_interval.set(self.patience());
         raw.mmp_seq.set(match next {
-            Next::Random => 1 + host.random() % MMP_SEQ_MAX,
-            Next::Following if before.mmp_seq.get() >= MMP_SEQ_MAX => 1,
-            Next::Following => before.mmp_seq.get() + 1,
-            Next::Check => MMP_CHECK,
-            Next::Clean => MMP_CLEAN,
+            NextSequence::Random => 1 + host.random() % MMP_SEQ_MAX,
+            NextSequence::Following if before.mmp_seq.get() >= MMP_SEQ_MAX => 1,
+            NextSequence::Following => before.mmp_seq.get() + 1,
+            NextSequence::Check => MMP_CHECK,
+            NextSequence::Clean => MMP_CLEAN,
         });
         self.sealer.seal_mmp(raw.as_mut_bytes());
         raw
@@ -128,7 +128,7 @@ impl Access {
         }
     }
 
-    pub(super) fn read(&self, place: &Place) -> io::Result<Bytes> {
+    pub(super) fn read(&self, place: &MmpBlock) -> io::Result<Bytes> {
         let mut bytes = [0; size_of::<RawMmp>()];
         #[cfg(target_os = "linux")]
         {
@@ -143,7 +143,7 @@ impl Access {
         Ok(bytes)
     }
 
-    pub(super) fn write(&self, place: &Place, raw: &RawMmp) -> io::Result<()> {
+    pub(super) fn write(&self, place: &MmpBlock, raw: &RawMmp) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         if let Some(direct) = &self.direct {
             // The rest of the block is nobody's.

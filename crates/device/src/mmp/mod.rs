@@ -7,28 +7,28 @@
 //! | --- | --- |
 //! | `host` | what is asked of the machine: its name, clock and random numbers |
 //! | `mark` | where the mark lies, and reading and writing it past all caches |
-//! | `taking` | the rule of Linux by which it is taken |
-//! | `held` | the device while this host has it |
+//! | `acquisition` | the rule of Linux by which it is taken |
+//! | `guard` | the device while this host has it |
 //!
 //! Two hosts that share a disk see nothing of each other but its bytes. Who wants to write changes the sequence in the
 //! block, waits until each that had seen the old one must have written its own, and looks again: the last one has it. From
 //! then on it renews the sequence, so that who comes later and waits sees it change.
 
-mod held;
+mod acquisition;
+mod guard;
 mod host;
 mod mark;
-mod taking;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-pub use held::Held;
+pub use acquisition::Purpose;
+pub use guard::MmpGuard;
 pub use host::{Host, ThisHost};
-pub use taking::Purpose;
 
 use crate::{Device, Protection, Result, read_superblock};
-use mark::Place;
+use mark::MmpBlock;
 use ondisk::mmp::RawMmp;
 use ondisk::superblock::RawSuperblock;
 
@@ -40,7 +40,7 @@ use ondisk::superblock::RawSuperblock;
 /// # Errors
 /// [`Error::InUse`](crate::Error::InUse): another host has it, by name. The device's failure.
 pub fn take(device: Arc<dyn Device>, purpose: Purpose, host: Arc<dyn Host>) -> Result<Arc<dyn Device>> {
-    Ok(match hold(&device, purpose, host)? {
+    Ok(match acquire(&device, purpose, host)? {
         Some(held) => Arc::new(held),
         None => device,
     })
@@ -50,20 +50,20 @@ pub fn take(device: Arc<dyn Device>, purpose: Purpose, host: Arc<dyn Host>) -> R
 ///
 /// # Errors
 /// As [`take`].
-pub fn hold(device: &Arc<dyn Device>, purpose: Purpose, host: Arc<dyn Host>) -> Result<Option<Held>> {
+pub fn acquire(device: &Arc<dyn Device>, purpose: Purpose, host: Arc<dyn Host>) -> Result<Option<MmpGuard>> {
     if device.protection() != Protection::Open {
         return Ok(None);
     }
     // What has no superblock is refused, or mended, by who opens it; and so is a damaged block.
     let Ok(raw) = read_superblock(&**device) else { return Ok(None) };
-    let Some(place) = Place::of(&raw) else { return Ok(None) };
-    taking::take(device, place, purpose, host)
+    let Some(place) = MmpBlock::from_superblock(&raw) else { return Ok(None) };
+    acquisition::take(device, place, purpose, host)
 }
 
 /// What the block of a volume says; `None` where it has none that can be read.
 #[must_use]
-pub fn look(device: &dyn Device, raw: &RawSuperblock) -> Option<RawMmp> {
-    let place = Place::of(raw)?;
+pub fn read_block(device: &dyn Device, raw: &RawSuperblock) -> Option<RawMmp> {
+    let place = MmpBlock::from_superblock(raw)?;
     let mut bytes = vec![0; size_of::<RawMmp>()];
     device.read_at(place.offset, &mut bytes).ok()?;
     place.parse(&bytes)

@@ -37,7 +37,7 @@ impl Device for Disk {
     }
 }
 
-type Deed = Box<dyn FnOnce() + Send>;
+type Action = Box<dyn FnOnce() + Send>;
 
 /// A host whose time goes on only when it waits, while others do what they do.
 struct Simulated {
@@ -47,7 +47,7 @@ struct Simulated {
     /// Each wait in turn: seconds.
     waits: Mutex<Vec<u64>>,
     /// What others do during each wait.
-    meanwhile: Mutex<Vec<Deed>>,
+    meanwhile: Mutex<Vec<Action>>,
     lost: Mutex<Vec<String>>,
 }
 
@@ -56,7 +56,7 @@ impl Simulated {
         Self::beside(name, Vec::new())
     }
 
-    fn beside(name: &'static str, meanwhile: Vec<Deed>) -> Arc<Self> {
+    fn beside(name: &'static str, meanwhile: Vec<Action>) -> Arc<Self> {
         let (waits, lost) = (Mutex::default(), Mutex::default());
         let next = AtomicU32::new(u32::from(name.as_bytes()[0]) * 1000);
         Arc::new(Simulated {
@@ -156,20 +156,20 @@ fn marked(seq: Option<u32>) -> RawMmp {
 }
 
 fn mark(device: &Arc<dyn Device>) -> RawMmp {
-    look(&**device, &read_superblock(&**device).unwrap()).unwrap()
+    read_block(&**device, &read_superblock(&**device).unwrap()).unwrap()
 }
 
 /// A deed of the host "other": it writes a sequence.
-fn writes(device: &Arc<dyn Device>, seq: u32) -> Deed {
+fn writes(device: &Arc<dyn Device>, seq: u32) -> Action {
     let device = Arc::clone(device);
     Box::new(move || put(&*device, &superblock(), &marked(Some(seq))))
 }
 
-fn nothing() -> Deed {
+fn nothing() -> Action {
     Box::new(|| {})
 }
 
-fn refusal(taken: Result<Option<Held>>) -> String {
+fn refusal(taken: Result<Option<MmpGuard>>) -> String {
     match taken {
         Err(Error::InUse(why)) => why,
         Err(error) => panic!("{error}"),
@@ -181,7 +181,7 @@ fn refusal(taken: Result<Option<Held>>) -> String {
 fn a_clean_mark_is_taken_shown_and_cleared() {
     let disk = disk(None);
     let host = Simulated::new("here");
-    let held = hold(&disk, Purpose::Write, host.clone()).unwrap().unwrap();
+    let held = acquire(&disk, Purpose::Write, host.clone()).unwrap().unwrap();
     // min(2 * 200 + 1, 200 + 60), as Linux.
     assert_eq!(host.waits(), [130, 130]);
     let there = mark(&disk);
@@ -197,7 +197,7 @@ fn a_clean_mark_is_taken_shown_and_cleared() {
 fn the_mark_of_a_dead_host_is_waited_out() {
     let disk = disk(Some(77));
     let host = Simulated::new("here");
-    let held = hold(&disk, Purpose::Write, host.clone()).unwrap().unwrap();
+    let held = acquire(&disk, Purpose::Write, host.clone()).unwrap().unwrap();
     assert_eq!(host.waits(), [325, 130, 130]);
     assert_ne!(mark(&disk).mmp_seq.get(), 77);
     drop(held);
@@ -208,7 +208,7 @@ fn the_mark_of_a_dead_host_is_waited_out() {
 fn a_host_that_renews_its_mark_is_named_and_left_alone() {
     let disk = disk(Some(77));
     let host = Simulated::beside("here", vec![writes(&disk, 78)]);
-    let why = refusal(hold(&disk, Purpose::Write, host.clone()));
+    let why = refusal(acquire(&disk, Purpose::Write, host.clone()));
     assert!(why.starts_with("'other' (its device 'sdy', its mark 335 s old"), "{why}");
     assert_eq!((host.waits().len(), mark(&disk).mmp_seq.get()), (1, 78));
 }
@@ -217,8 +217,8 @@ fn a_host_that_renews_its_mark_is_named_and_left_alone() {
 fn a_host_that_closes_meanwhile_is_refused_as_by_linux() {
     let disk = disk(Some(77));
     let other = Arc::clone(&disk);
-    let closes: Deed = Box::new(move || put(&*other, &superblock(), &marked(None)));
-    refusal(hold(&disk, Purpose::Write, Simulated::beside("here", vec![closes])));
+    let closes: Action = Box::new(move || put(&*other, &superblock(), &marked(None)));
+    refusal(acquire(&disk, Purpose::Write, Simulated::beside("here", vec![closes])));
     assert!(mark(&disk).is_clean());
 }
 
@@ -227,7 +227,7 @@ fn of_two_that_take_it_at_once_the_last_has_it() {
     for (seq, meanwhile) in [(None, 1), (None, 2), (Some(77), 2), (Some(77), 3)] {
         let disk = disk(seq);
         let deeds = (1..meanwhile).map(|_| nothing()).chain([writes(&disk, 500)]).collect();
-        let why = refusal(hold(&disk, Purpose::Write, Simulated::beside("here", deeds)));
+        let why = refusal(acquire(&disk, Purpose::Write, Simulated::beside("here", deeds)));
         assert!(why.contains("'other'") && why.ends_with("took it at the same time"), "{why}");
         assert_eq!(mark(&disk).mmp_seq.get(), 500);
     }
@@ -239,12 +239,12 @@ fn of_two_that_take_it_at_once_the_last_has_it() {
 fn a_mark_is_renewed_while_it_is_taken() {
     let disk = disk(None);
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let look = || -> Deed {
+    let look = || -> Action {
         let (disk, seen) = (Arc::clone(&disk), Arc::clone(&seen));
         Box::new(move || seen.lock().unwrap().push(mark(&disk).mmp_seq.get()))
     };
     let host = Simulated::beside("here", vec![look(), look()]);
-    let held = hold(&disk, Purpose::Write, host).unwrap().unwrap();
+    let held = acquire(&disk, Purpose::Write, host).unwrap().unwrap();
     let seen = seen.lock().unwrap();
     assert!(seen.len() == 2 && seen[0] != seen[1] && seen[1] != mark(&disk).mmp_seq.get(), "{seen:?}");
     drop(held);
@@ -253,14 +253,14 @@ fn a_mark_is_renewed_while_it_is_taken() {
 #[test]
 fn a_check_keeps_mounts_and_checks_off_until_it_is_cleared() {
     let disk = disk(None);
-    let held = hold(&disk, Purpose::Check, Simulated::new("here")).unwrap().unwrap();
+    let held = acquire(&disk, Purpose::Check, Simulated::new("here")).unwrap().unwrap();
     assert_eq!(mark(&disk).mmp_seq.get(), MMP_CHECK);
     let time = mark(&disk).mmp_time.get();
     assert!(held.renew());
     assert_eq!((mark(&disk).mmp_seq.get(), mark(&disk).mmp_time.get()), (MMP_CHECK, time));
     for purpose in [Purpose::Write, Purpose::Check] {
         let late = Simulated::new("late");
-        let why = refusal(hold(&disk, purpose, late.clone()));
+        let why = refusal(acquire(&disk, purpose, late.clone()));
         assert!(why.contains("a check works on it") && why.contains("'here'"), "{why}");
         assert!(late.waits().is_empty());
     }
@@ -271,15 +271,15 @@ fn a_check_keeps_mounts_and_checks_off_until_it_is_cleared() {
 #[test]
 fn what_a_check_left_is_cleared_when_asked_but_not_from_one_that_lives() {
     let gone = disk(Some(MMP_CHECK));
-    drop(hold(&gone, Purpose::Clear { force: false }, Simulated::new("here")).unwrap().unwrap());
+    drop(acquire(&gone, Purpose::Clear { force: false }, Simulated::new("here")).unwrap().unwrap());
     assert!(mark(&gone).is_clean());
     let unknown = disk(Some(0xFFFF_0000));
-    assert!(refusal(hold(&unknown, Purpose::Write, Simulated::new("here"))).contains("unknown"));
+    assert!(refusal(acquire(&unknown, Purpose::Write, Simulated::new("here"))).contains("unknown"));
     let host = Simulated::new("here");
-    drop(hold(&unknown, Purpose::Clear { force: true }, host.clone()).unwrap().unwrap());
+    drop(acquire(&unknown, Purpose::Clear { force: true }, host.clone()).unwrap().unwrap());
     assert!(mark(&unknown).is_clean() && host.waits().is_empty());
     let alive = disk(Some(77));
-    refusal(hold(
+    refusal(acquire(
         &alive,
         Purpose::Clear { force: false },
         Simulated::beside("here", vec![writes(&alive, 78)]),
@@ -291,24 +291,24 @@ fn what_a_check_left_is_cleared_when_asked_but_not_from_one_that_lives() {
 fn renewals_change_the_sequence_and_start_again_behind_the_last() {
     let disk = disk(None);
     let host = Simulated::new("here");
-    let held = hold(&disk, Purpose::Write, host.clone()).unwrap().unwrap();
+    let held = acquire(&disk, Purpose::Write, host.clone()).unwrap().unwrap();
     let before = mark(&disk);
     host.pass(200);
     assert!(held.renew());
     let after = mark(&disk);
     assert_eq!(after.mmp_seq.get(), before.mmp_seq.get() + 1);
     assert_eq!(after.mmp_time.get(), before.mmp_time.get() + 200);
-    let place = Place::of(&superblock()).unwrap();
+    let place = MmpBlock::from_superblock(&superblock()).unwrap();
     let mut last = after;
     last.mmp_seq.set(ondisk::mmp::MMP_SEQ_MAX);
-    assert_eq!(place.next(&last, mark::Next::Following, &*host).mmp_seq.get(), 1);
+    assert_eq!(place.next(&last, mark::NextSequence::Following, &*host).mmp_seq.get(), 1);
 }
 
 #[test]
 fn a_foreign_mark_ends_all_writing_and_stays() {
     let disk = disk(None);
     let host = Simulated::new("here");
-    let held = hold(&disk, Purpose::Write, host.clone()).unwrap().unwrap();
+    let held = acquire(&disk, Purpose::Write, host.clone()).unwrap().unwrap();
     held.write_at(20 * BLOCK, b"mine").unwrap();
     writes(&disk, 900)();
     assert!(!held.renew());
@@ -330,7 +330,7 @@ fn a_foreign_mark_ends_all_writing_and_stays() {
 fn who_stood_still_looks_before_it_writes() {
     let disk = disk(None);
     let host = Simulated::new("here");
-    let held = hold(&disk, Purpose::Write, host.clone()).unwrap().unwrap();
+    let held = acquire(&disk, Purpose::Write, host.clone()).unwrap().unwrap();
     host.pass(301);
     held.write_at(20 * BLOCK, b"mine").unwrap();
     writes(&disk, 900)();
@@ -345,9 +345,9 @@ fn who_stood_still_looks_before_it_writes() {
 #[test]
 fn the_mark_is_hidden_and_follows_the_superblock() {
     let disk = disk(None);
-    let held = hold(&disk, Purpose::Write, Simulated::new("here")).unwrap().unwrap();
+    let held = acquire(&disk, Purpose::Write, Simulated::new("here")).unwrap().unwrap();
     let mut raw = superblock();
-    assert!(look(&held, &raw).unwrap().is_clean());
+    assert!(read_block(&held, &raw).unwrap().is_clean());
     let mut part = [0; 2];
     held.read_at(MARK * BLOCK + 6, &mut part).unwrap();
     assert_eq!(part, [0x4D, 0xFF]);
@@ -383,13 +383,13 @@ fn the_mark_is_hidden_and_follows_the_superblock() {
 fn what_nobody_else_reaches_or_is_no_mark_is_not_held() {
     let memory: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 * BLOCK));
     put(&*memory, &superblock(), &marked(Some(5)));
-    assert!(hold(&memory, Purpose::Write, Simulated::new("here")).unwrap().is_none());
+    assert!(acquire(&memory, Purpose::Write, Simulated::new("here")).unwrap().is_none());
     let damaged = disk(None);
     damaged.write_at(MARK * BLOCK, &[0; 4]).unwrap();
-    assert!(hold(&damaged, Purpose::Check, Simulated::new("here")).unwrap().is_none());
-    let held = hold(&disk(None), Purpose::Write, Simulated::new("here")).unwrap().unwrap();
+    assert!(acquire(&damaged, Purpose::Check, Simulated::new("here")).unwrap().is_none());
+    let held = acquire(&disk(None), Purpose::Write, Simulated::new("here")).unwrap().unwrap();
     let held: Arc<dyn Device> = Arc::new(held);
-    assert!(hold(&held, Purpose::Write, Simulated::new("here")).unwrap().is_none());
+    assert!(acquire(&held, Purpose::Write, Simulated::new("here")).unwrap().is_none());
 }
 
 /// Two threads with real time: the one that begins later sees the renewals of the first.
@@ -399,7 +399,7 @@ fn the_thread_renews_the_mark() {
     let mut raw = superblock();
     raw.s_mmp_update_interval.set(1);
     put(&*disk, &raw, &marked(None));
-    let held = hold(&disk, Purpose::Write, Simulated::new("here")).unwrap().unwrap();
+    let held = acquire(&disk, Purpose::Write, Simulated::new("here")).unwrap().unwrap();
     let before = mark(&disk).mmp_seq.get();
     while mark(&disk).mmp_seq.get() == before {
         std::thread::sleep(Duration::from_millis(20));

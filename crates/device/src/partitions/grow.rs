@@ -48,7 +48,7 @@ fn broken<T>(problem: impl Into<String>) -> Result<T, TableError> {
 /// # Errors
 /// No such partition; one that can't grow; a table that makes no sense.
 pub fn grow(disk: &dyn Device, number: u32) -> Result<Growth, TableError> {
-    change(disk, number, Wish::AllThereIs)
+    change(disk, number, NewSize::AllThereIs)
 }
 
 /// Plans a table in which a partition has `bytes` bytes at least, and no more than their rounding asks for. With the last
@@ -57,46 +57,46 @@ pub fn grow(disk: &dyn Device, number: u32) -> Result<Growth, TableError> {
 /// # Errors
 /// No such partition; one that is smaller; a table that makes no sense.
 pub fn shrink(disk: &dyn Device, number: u32, bytes: u64) -> Result<Growth, TableError> {
-    change(disk, number, Wish::Bytes(bytes))
+    change(disk, number, NewSize::Bytes(bytes))
 }
 
 /// What a partition is to have.
 #[derive(Clone, Copy)]
-enum Wish {
+enum NewSize {
     AllThereIs,
     Bytes(u64),
 }
 
-fn change(disk: &dyn Device, number: u32, wish: Wish) -> Result<Growth, TableError> {
+fn change(disk: &dyn Device, number: u32, new_size: NewSize) -> Result<Growth, TableError> {
     let Some(boot) = boot_record(disk, 0)? else { return Err(TableError::NoTable) };
     let protective = primary(&boot).iter().any(|entry| entry.kind == 0xEE);
     if protective || disk.size() > 2 * SECTOR && has_gpt(disk)? {
-        return in_gpt(disk, number, wish);
+        return in_gpt(disk, number, new_size);
     }
-    in_mbr(disk, &boot, number, wish)
+    in_mbr(disk, &boot, number, new_size)
 }
 
 /// The end of a partition that may reach up to `limit`.
-fn end(partition: &Partition, limit: u64, unit: u64, wish: Wish) -> Result<u64, TableError> {
+fn end(partition: &Partition, limit: u64, unit: u64, new_size: NewSize) -> Result<u64, TableError> {
     let old = partition.start + partition.size;
-    match wish {
-        Wish::AllThereIs => {
+    match new_size {
+        NewSize::AllThereIs => {
             let aligned = limit / ALIGNED * ALIGNED;
             Ok(if aligned >= old { aligned } else { (limit / unit * unit).max(old) })
         }
-        Wish::Bytes(bytes) if bytes <= partition.size => {
+        NewSize::Bytes(bytes) if bytes <= partition.size => {
             let least = partition.start + bytes;
             Ok(least.next_multiple_of(ALIGNED).min(old))
         }
-        Wish::Bytes(bytes) => {
+        NewSize::Bytes(bytes) => {
             broken(format!("partition {} has {} bytes, not {bytes}", partition.number, partition.size))
         }
     }
 }
 
 /// The end of a partition that gave up its end, if nothing of the table lies behind: the disk may end there.
-fn new_end(all: &[Partition], changed: &Partition, containers: u64, wish: Wish) -> Option<u64> {
-    let Wish::Bytes(_) = wish else { return None };
+fn new_end(all: &[Partition], changed: &Partition, containers: u64, new_size: NewSize) -> Option<u64> {
+    let NewSize::Bytes(_) = new_size else { return None };
     let is_last = all.iter().all(|other| other.start <= changed.start) && containers <= changed.start;
     is_last.then_some(changed.start + changed.size)
 }
@@ -114,7 +114,7 @@ fn find(all: &[Partition], number: u32) -> Result<Partition, TableError> {
     }
 }
 
-fn in_mbr(disk: &dyn Device, boot: &[u8], number: u32, wish: Wish) -> Result<Growth, TableError> {
+fn in_mbr(disk: &dyn Device, boot: &[u8], number: u32, new_size: NewSize) -> Result<Growth, TableError> {
     let all = mbr(disk, boot)?;
     let mut partition = find(&all, number)?;
     partition.whole_on(disk)?;
@@ -128,7 +128,7 @@ fn in_mbr(disk: &dyn Device, boot: &[u8], number: u32, wish: Wish) -> Result<Gro
     let starts = extended.iter().map(|entry| entry.start * SECTOR);
     let starts = starts.filter(|start| *start > partition.start).min().unwrap_or(u64::MAX);
     let last = disk.size().min(u64::from(u32::MAX) * SECTOR).min(starts);
-    let end = end(&partition, next(&all, &partition, last), SECTOR, wish)?;
+    let end = end(&partition, next(&all, &partition, last), SECTOR, new_size)?;
     partition.size = end - partition.start;
     let Ok(count) = u32::try_from(partition.size / SECTOR) else {
         return broken("these are more sectors than an MBR can count");
@@ -140,18 +140,18 @@ fn in_mbr(disk: &dyn Device, boot: &[u8], number: u32, wish: Wish) -> Result<Gro
     }
     let writes = if record == boot { Vec::new() } else { vec![(0, record)] };
     let containers = extended.iter().map(|entry| (entry.start + entry.count) * SECTOR).max().unwrap_or(0);
-    let needed = new_end(&all, &partition, containers, wish).unwrap_or(disk.size());
+    let needed = new_end(&all, &partition, containers, new_size).unwrap_or(disk.size());
     Ok(Growth { partition, writes, needed })
 }
 
-fn in_gpt(disk: &dyn Device, number: u32, wish: Wish) -> Result<Growth, TableError> {
+fn in_gpt(disk: &dyn Device, number: u32, new_size: NewSize) -> Result<Growth, TableError> {
     for sector in SECTORS {
         for offset in [sector, disk.size().saturating_sub(sector)] {
             if let Some(header) = header(disk, offset, sector)?
                 && let Some(table) = entries(disk, &header)?
                 && let Some(bytes) = read_sector(disk, offset, sector)?
             {
-                return Gpt { disk, header, bytes, table }.change(number, wish);
+                return Gpt { disk, header, bytes, table }.change(number, new_size);
             }
         }
     }
@@ -167,7 +167,7 @@ struct Gpt<'d> {
 }
 
 impl Gpt<'_> {
-    fn change(mut self, number: u32, wish: Wish) -> Result<Growth, TableError> {
+    fn change(mut self, number: u32, new_size: NewSize) -> Result<Growth, TableError> {
         let sector = self.header.sector;
         let sectors = self.disk.size() / sector;
         let table = (self.table.len() as u64).div_ceil(sector);
@@ -178,13 +178,13 @@ impl Gpt<'_> {
             return broken("a partition lies where the backup of the table belongs");
         }
         let mut partition = find(&all, number)?;
-        let end = end(&partition, next(&all, &partition, last * sector), sector, wish)?;
+        let end = end(&partition, next(&all, &partition, last * sector), sector, new_size)?;
         partition.size = end - partition.start;
         let at = (number as usize - 1) * self.header.entry_len as usize + 40;
         let entry = self.table.get_mut(at..at + 8);
         let Some(entry) = entry else { return broken(format!("there is no partition {number}")) };
         entry.copy_from_slice(&(end / sector - 1).to_le_bytes());
-        let needed = match new_end(&all, &partition, 0, wish) {
+        let needed = match new_end(&all, &partition, 0, new_size) {
             // Whole MiB where that is possible.
             Some(end) => (end + (table + 1) * sector).next_multiple_of(ALIGNED).min(sectors * sector),
             None => self.disk.size(),

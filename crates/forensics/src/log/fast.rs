@@ -14,7 +14,7 @@ const RECORDS_MAX: usize = 1 << 20;
 
 /// What a record says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum RecordKind {
     /// File blocks of an inode lie here.
     AddRange {
         /// The inode.
@@ -56,7 +56,7 @@ pub struct Record {
     /// The block of the journal.
     pub at: u32,
     /// What it says.
-    pub what: What,
+    pub kind: RecordKind,
 }
 
 /// What lies in the area for fast commits.
@@ -72,16 +72,16 @@ pub struct FastCommits {
     pub records: Vec<Record>,
 }
 
-fn owned(tag: Tag<'_>) -> Option<What> {
+fn owned(tag: Tag<'_>) -> Option<RecordKind> {
     Some(match tag {
-        Tag::AddRange { inode, extent } => What::AddRange { inode, extent },
-        Tag::DeleteRange { inode, first, count } => What::DeleteRange { inode, first, count },
+        Tag::AddRange { inode, extent } => RecordKind::AddRange { inode, extent },
+        Tag::DeleteRange { inode, first, count } => RecordKind::DeleteRange { inode, first, count },
         Tag::Name { change, parent, inode, name } => {
-            What::Name { change, parent, inode, name: name.to_vec() }
+            RecordKind::Name { change, parent, inode, name: name.to_vec() }
         }
-        Tag::Inode { inode, .. } => What::Inode(inode),
-        Tag::Tail { transaction, .. } => What::Tail(transaction),
-        Tag::Head { transaction, .. } => What::Head(transaction),
+        Tag::Inode { inode, .. } => RecordKind::Inode(inode),
+        Tag::Tail { transaction, .. } => RecordKind::Tail(transaction),
+        Tag::Head { transaction, .. } => RecordKind::Head(transaction),
         Tag::Padding => return None,
     })
 }
@@ -97,7 +97,7 @@ pub(super) fn read_area(log: &Log, device: &dyn Device, next: u32) -> Result<Opt
     let Some((Tag::Head { transaction, .. }, _)) = tags(&first).next().flatten() else {
         return Ok(Some(found));
     };
-    let mut scan = Scan::of(transaction);
+    let mut scan = Scan::after(transaction);
     let mut seen = Vec::new();
     for at in area {
         let bytes = read(log, device, at)?;
@@ -111,6 +111,6 @@ pub(super) fn read_area(log: &Log, device: &dyn Device, next: u32) -> Result<Opt
     found.transaction = Some(transaction);
     found.commits = scan.commits();
     found.waiting = !log.superblock.is_clean() && transaction == next && found.commits > 0;
-    found.records = seen.into_iter().filter_map(|(at, what)| Some(Record { at, what: what? })).collect();
+    found.records = seen.into_iter().filter_map(|(at, kind)| Some(Record { at, kind: kind? })).collect();
     Ok(Some(found))
 }

@@ -20,8 +20,8 @@ use ondisk::units::Block;
 use platfs_device::journal::Log;
 use platfs_device::{Device, Error, Result};
 
-use crate::ground::Ground;
-pub use fast::{FastCommits, Record, What};
+use crate::raw_image::RawImage;
+pub use fast::{FastCommits, Record, RecordKind};
 
 /// What became of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,12 +85,12 @@ impl Journal {
     ///
     /// # Errors
     /// A journal on another device, one that breaks a rule of the format or uses unknown features; the device's failure.
-    pub fn read(ground: &Ground) -> Result<Option<Self>> {
-        if !ground.features().compat.contains(Compat::HAS_JOURNAL) {
+    pub fn read(image: &RawImage) -> Result<Option<Self>> {
+        if !image.features().compat.contains(Compat::HAS_JOURNAL) {
             return Ok(None);
         }
-        let log = Log::find(ground.device(), ground.superblock())?;
-        let device = Arc::clone(ground.device());
+        let log = Log::find(image.device(), image.superblock())?;
+        let device = Arc::clone(image.device());
         let transactions = walk::transactions(&log, &*device)?;
         let waiting = transactions.iter().rev().find(|one| one.state == State::Waiting);
         let next = match waiting {
@@ -117,7 +117,7 @@ impl Journal {
     ///
     /// # Errors
     /// The journal has no such block.
-    pub fn place(&self, at: u32) -> Result<Block> {
+    pub fn block_of(&self, at: u32) -> Result<Block> {
         Ok(Block(self.log.offset(at)? / self.log.format.block_len() as u64))
     }
 

@@ -19,9 +19,9 @@ use ondisk::xattr::{self, NameIndex, Value};
 use platfs_device::{Device, Error, Result};
 use zerocopy::IntoBytes;
 
-use crate::ground::{Ground, note};
 use crate::htree::{self, Holds};
 use crate::owners::{self, Part, Stretch};
+use crate::raw_image::{RawImage, note};
 use names::Names;
 
 /// What was copied.
@@ -37,8 +37,8 @@ pub struct Copied {
 ///
 /// # Errors
 /// A volume that waits for replay; with a key one with names that ignore case; the devices' failures.
-pub fn copy(ground: &Ground, to: &dyn Device, key: Option<[u32; 4]>) -> Result<Copied> {
-    let incompat = ground.features().incompat;
+pub fn copy(image: &RawImage, to: &dyn Device, key: Option<[u32; 4]>) -> Result<Copied> {
+    let incompat = image.features().incompat;
     if incompat.contains(Incompat::RECOVER) {
         return Err(Error::Unsupported("the journal of the volume is to be replayed first".into()));
     }
@@ -47,9 +47,9 @@ pub fn copy(ground: &Ground, to: &dyn Device, key: Option<[u32; 4]>) -> Result<C
         return Err(Error::Unsupported(what.into()));
     }
     let mut copying =
-        Copying { ground, to, names: key.map(Names::new), last: None, copied: Copied::default() };
+        Copying { image, to, names: key.map(Names::new), last: None, copied: Copied::default() };
     let mut problems = Vec::new();
-    owners::all(ground, &mut problems, |stretch| copying.stretch(stretch))?;
+    owners::all(image, &mut problems, |stretch| copying.stretch(stretch))?;
     copying.copied.problems.append(&mut problems);
     copying.superblocks()?;
     Ok(copying.copied)
@@ -71,7 +71,7 @@ enum Kind {
 }
 
 struct Copying<'g> {
-    ground: &'g Ground,
+    image: &'g RawImage,
     to: &'g dyn Device,
     names: Option<Names>,
     /// The inode whose contents were met last, and the blocks of its index.
@@ -85,7 +85,7 @@ impl Copying<'_> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(());
         }
-        let written = self.to.write_at(self.ground.geometry().byte_offset(block), bytes);
+        let written = self.to.write_at(self.image.geometry().byte_offset(block), bytes);
         written.map_err(|source| Error::io(format!("writing block {block}"), source))
     }
 
@@ -97,7 +97,7 @@ impl Copying<'_> {
     ) -> Result<()> {
         for index in 0..stretch.count {
             let block = Block(stretch.start.0 + index);
-            match self.ground.block(block) {
+            match self.image.block(block) {
                 Ok(mut bytes) => {
                     change(self, index, block, &mut bytes)?;
                     self.put(block, &bytes)?;
@@ -125,7 +125,7 @@ impl Copying<'_> {
     }
 
     fn kind(&self, inode: &Inode) -> Kind {
-        let raw = self.ground.superblock();
+        let raw = self.image.superblock();
         let number = inode.number().get();
         let own = [raw.s_usr_quota_inum.get(), raw.s_grp_quota_inum.get(), raw.s_prj_quota_inum.get()];
         match inode.file_type() {
@@ -140,7 +140,7 @@ impl Copying<'_> {
 
     fn contents(&mut self, stretch: &Stretch, number: InodeNumber, first: u64) -> Result<()> {
         if self.last.as_ref().is_none_or(|(last, _)| last.number() != number) {
-            let inode = self.ground.inode(number)?;
+            let inode = self.image.inode(number)?;
             let index = self.index_blocks(&inode);
             self.last = Some((inode, index));
         }
@@ -174,7 +174,7 @@ impl Copying<'_> {
         if self.names.is_none() || !inode.flags().contains(InodeFlags::INDEX) {
             return HashSet::new();
         }
-        match htree::read(self.ground, inode) {
+        match htree::read(self.image, inode) {
             Ok(tree) => {
                 let nodes = tree.into_iter().flat_map(|tree| tree.nodes);
                 let index = nodes.filter(|node| matches!(node.holds, Holds::Index { .. }));
@@ -190,8 +190,8 @@ impl Copying<'_> {
     /// A block of a directory: with names made unreadable a plain one, of which unused space is zeros.
     fn directory(&mut self, inode: &Inode, is_index: bool, (at, block): (u64, Block), bytes: &mut [u8]) {
         let Some(names) = self.names else { return };
-        let (layout, own) = (self.ground.layout(), inode.number());
-        let seed = self.ground.sealer().inode_seed(own, inode.generation());
+        let (layout, own) = (self.image.layout(), inode.number());
+        let seed = self.image.sealer().inode_seed(own, inode.generation());
         let was_right = is_index || seed.directory_leaf_is_right(bytes);
         if is_index && at == 0 {
             let parent = dirent::entries(bytes, layout).map_while(std::result::Result::ok).nth(1);
@@ -214,7 +214,7 @@ impl Copying<'_> {
     /// A block of attributes: their names without values.
     fn attributes(&mut self, block: Block, bytes: &mut [u8]) {
         let old = bytes.to_vec();
-        let was_right = self.ground.sealer().attribute_block_is_right(block, bytes);
+        let was_right = self.image.sealer().attribute_block_is_right(block, bytes);
         let stored = xattr::in_block(block, &old).ok().and_then(|(header, entries)| {
             let blanks = blanks(&entries);
             xattr::store_in_block(bytes, &blanked(&entries, &blanks), header.h_refcount.get()).ok()
@@ -223,13 +223,13 @@ impl Copying<'_> {
             note(&mut self.copied.problems, format!("attribute block {block} is broken, and left out"));
             bytes.fill(0);
         } else if was_right {
-            self.ground.sealer().seal_attribute_block(block, bytes);
+            self.image.sealer().seal_attribute_block(block, bytes);
         }
     }
 
     /// A block of an inode table, the `index`-th.
     fn table(&mut self, first: InodeNumber, index: u64, bytes: &mut [u8]) {
-        let geometry = self.ground.geometry();
+        let geometry = self.image.geometry();
         let per_block = u64::from(geometry.inodes_per_block());
         let Ok(skipped) = u32::try_from(index * per_block) else { return };
         let size = usize::from(geometry.inode_size);
@@ -244,7 +244,7 @@ impl Copying<'_> {
 
     /// A record without contents and values.
     fn record(&mut self, mut inode: Inode) -> Inode {
-        let was_right = self.ground.sealer().inode_is_right(&inode);
+        let was_right = self.image.sealer().inode_is_right(&inode);
         let old = inode.clone();
         let (kind, flags) = (inode.file_type(), inode.flags());
         let is_inline = flags.contains(InodeFlags::INLINE_DATA);
@@ -274,7 +274,7 @@ impl Copying<'_> {
             inode.set_flags(flags.difference(InodeFlags::INDEX));
         }
         if was_right {
-            self.ground.sealer().seal_inode(&mut inode);
+            self.image.sealer().seal_inode(&mut inode);
         }
         inode
     }
@@ -283,7 +283,7 @@ impl Copying<'_> {
     fn first_bytes(&mut self, inode: &mut Inode, kind: Option<FileType>, is_inline: bool) {
         let is_fast = inode.is_fast_symlink();
         let size = usize::try_from(inode.size()).unwrap_or(usize::MAX).min(60);
-        let layout = self.ground.layout();
+        let layout = self.image.layout();
         let Some(block) = inode.bytes_mut().get_mut(I_BLOCK_OFFSET..I_BLOCK_OFFSET + 60) else { return };
         match (kind, self.names) {
             (Some(FileType::Directory), Some(names)) if is_inline => {
@@ -309,7 +309,7 @@ impl Copying<'_> {
         }
         blank.copy_from_slice(value);
         let Some(names) = self.names else { return };
-        let layout = self.ground.layout();
+        let layout = self.image.layout();
         if kind == Some(FileType::Symlink) {
             names.path(blank);
         } else if unreadable(names, blank, (layout, dirent::entries_without_tail)).is_err() {
@@ -322,18 +322,18 @@ impl Copying<'_> {
         if self.names.is_none() {
             return Ok(());
         }
-        let geometry = *self.ground.geometry();
+        let geometry = *self.image.geometry();
         for group in (0..geometry.groups).map(Group).filter(|group| geometry.backups.has_superblock(*group)) {
             let offset = geometry.superblock_offset(group);
             let mut bytes = [0; SUPERBLOCK_LEN];
             let read = self.to.read_at(offset, &mut bytes);
             read.map_err(|source| Error::io("reading a superblock that was written", source))?;
             let Ok(mut raw) = RawSuperblock::parse(&bytes) else { continue };
-            let was_right = self.ground.sealer().superblock_is_right(&raw);
+            let was_right = self.image.sealer().superblock_is_right(&raw);
             raw.s_last_mounted.fill(0);
             raw.s_volume_name.fill(0);
             if was_right {
-                self.ground.sealer().seal_superblock(&mut raw);
+                self.image.sealer().seal_superblock(&mut raw);
             }
             let written = self.to.write_at(offset, raw.as_bytes());
             written.map_err(|source| Error::io("writing a superblock", source))?;

@@ -12,9 +12,9 @@ use platfs_device::map::{self, Failure, Run};
 use platfs_device::{Error, Result};
 
 use super::lives::Life;
-use crate::ground::{Ground, has_map};
 use crate::history::{History, When};
 use crate::owners::is_set;
+use crate::raw_image::{RawImage, has_map};
 
 /// Most comparisons of blocks with the past, in all: some seconds. A volume made to deceive could ask for any number.
 const COMPARISONS_MAX: u64 = 1 << 31;
@@ -41,7 +41,7 @@ pub(super) struct Contents {
 
 /// Follows maps and judges blocks.
 pub(super) struct Judge<'g> {
-    now: &'g Ground,
+    now: &'g RawImage,
     history: &'g History,
     bitmaps: HashMap<Group, Past>,
     kept: usize,
@@ -53,7 +53,7 @@ pub(super) struct Judge<'g> {
 type Past = Vec<(When, Option<Vec<u8>>)>;
 
 impl<'g> Judge<'g> {
-    pub(super) fn new(now: &'g Ground, history: &'g History) -> Self {
+    pub(super) fn new(now: &'g RawImage, history: &'g History) -> Self {
         Judge { now, history, bitmaps: HashMap::new(), kept: 0, left: COMPARISONS_MAX }
     }
 
@@ -61,7 +61,7 @@ impl<'g> Judge<'g> {
     ///
     /// # Errors
     /// A map that can't be followed; the device's failure.
-    pub(super) fn of(&mut self, life: &Life) -> Result<Contents> {
+    pub(super) fn contents(&mut self, life: &Life) -> Result<Contents> {
         let mut found = Contents::default();
         if !has_map(&life.last) {
             return Ok(found);

@@ -11,10 +11,10 @@ use ondisk::units::{Block, InodeNumber};
 use platfs_device::Result;
 
 use super::lives::{Lives, Tables};
-use crate::ground::Ground;
 use crate::history::{History, When};
 use crate::names::inline_rest;
 use crate::owners::{self, Part};
+use crate::raw_image::RawImage;
 
 /// Where a name was found.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -49,7 +49,7 @@ pub(super) struct Links {
 }
 
 /// Goes through all copies of directory blocks.
-pub(super) fn of(now: &Ground, tables: &Tables, lives: &Lives, history: &History) -> Result<Links> {
+pub(super) fn collect(now: &RawImage, tables: &Tables, lives: &Lives, history: &History) -> Result<Links> {
     let mut blocks: Vec<Block> =
         history.blocks().filter(|block| now.geometry().contains(*block, 1)).collect();
     blocks.retain(|block| tables.first_in(now, *block).is_none());
@@ -70,7 +70,7 @@ pub(super) fn of(now: &Ground, tables: &Tables, lives: &Lives, history: &History
 }
 
 /// Directories that each block belonged to at some time: those of old records, and those of now.
-fn parents(now: &Ground, lives: &Lives, blocks: &[Block]) -> Result<HashMap<u64, Vec<Inode>>> {
+fn parents(now: &RawImage, lives: &Lives, blocks: &[Block]) -> Result<HashMap<u64, Vec<Inode>>> {
     let mut parents: HashMap<u64, Vec<Inode>> = HashMap::new();
     let wanted: BTreeSet<u64> = blocks.iter().map(|block| block.0).collect();
     let mut add = |block: u64, inode: &Inode| {
@@ -90,7 +90,7 @@ fn parents(now: &Ground, lives: &Lives, blocks: &[Block]) -> Result<HashMap<u64,
             inside.for_each(|block| add(*block, inode));
         }
     }
-    for owner in owners::of(now, blocks)?.found {
+    for owner in owners::find(now, blocks)?.found {
         if let Part::Data { inode, .. } = owner.part {
             let inode = now.inode(inode)?;
             if inode.file_type() == Some(FileType::Directory) {
@@ -102,7 +102,7 @@ fn parents(now: &Ground, lives: &Lives, blocks: &[Block]) -> Result<HashMap<u64,
 }
 
 impl Links {
-    fn take(&mut self, now: &Ground, block: Block, (when, bytes): (When, &[u8]), known: &[Inode]) {
+    fn take(&mut self, now: &RawImage, block: Block, (when, bytes): (When, &[u8]), known: &[Inode]) {
         let layout = now.layout();
         let Some(entries) = parse(bytes, layout, now.geometry().inodes()) else { return };
         let own = entries.iter().find(|(_, name, source)| name == b"." && *source == Source::Entry);
@@ -127,7 +127,7 @@ impl Links {
     /// a trace in the journal.
     pub(super) fn left_in_directories(
         &mut self,
-        now: &Ground,
+        now: &RawImage,
         unnamed: &BTreeSet<u32>,
         problems: &mut Vec<String>,
     ) -> Result<()> {
@@ -149,7 +149,13 @@ impl Links {
         })
     }
 
-    fn left_in(&mut self, now: &Ground, (parent, block): (u32, u64), bytes: &[u8], unnamed: &BTreeSet<u32>) {
+    fn left_in(
+        &mut self,
+        now: &RawImage,
+        (parent, block): (u32, u64),
+        bytes: &[u8],
+        unnamed: &BTreeSet<u32>,
+    ) {
         let mut entries = parse(bytes, now.layout(), now.geometry().inodes()).unwrap_or_default();
         entries.retain(|(inode, _, source)| *source == Source::Slack && unnamed.contains(inode));
         if !entries.is_empty() {
@@ -158,7 +164,7 @@ impl Links {
     }
 
     /// Directories that stand in their records. Their place here is behind all blocks.
-    fn inline(&mut self, now: &Ground, when: When, inode: &Inode) {
+    fn inline(&mut self, now: &RawImage, when: When, inode: &Inode) {
         if !inode.flags().contains(InodeFlags::INLINE_DATA) || inline_parent(&inode.raw().i_block).is_none() {
             return;
         }

@@ -9,8 +9,8 @@ use ondisk::inode::{FileType, Inode, TimeField, Timestamp};
 use ondisk::units::{Block, Group, InodeNumber};
 use platfs_device::{Error, Result};
 
-use crate::ground::Ground;
 use crate::history::{History, When};
+use crate::raw_image::RawImage;
 
 /// Most groups of a volume whose past is read: 128 TiB of them with blocks of 4 KiB.
 const GROUPS_MAX: u32 = 1 << 20;
@@ -23,7 +23,7 @@ pub(super) struct Use {
 }
 
 impl Use {
-    pub(super) fn of(inode: &Inode) -> Use {
+    pub(super) fn from_inode(inode: &Inode) -> Use {
         Use { generation: inode.generation(), created: inode.time(TimeField::Create) }
     }
 }
@@ -64,15 +64,15 @@ pub(super) struct Lives {
 pub(super) struct Tables(Vec<(u64, u64, Group)>);
 
 impl Tables {
-    pub(super) fn of(ground: &Ground) -> Result<Tables> {
-        let geometry = ground.geometry();
+    pub(super) fn read(image: &RawImage) -> Result<Tables> {
+        let geometry = image.geometry();
         if geometry.groups > GROUPS_MAX {
             let groups = geometry.groups;
             return Err(Error::Unsupported(format!("{groups} groups, of which the past is not searched")));
         }
         let count = u64::from(geometry.inode_table_blocks());
         let tables = (0..geometry.groups).map(Group).filter_map(|group| {
-            let raw = ground.descriptor(group).ok()?;
+            let raw = image.descriptor(group).ok()?;
             Some((raw.inode_table().0, count, group))
         });
         let mut tables: Vec<_> = tables.collect();
@@ -81,13 +81,13 @@ impl Tables {
     }
 
     /// The number of the first inode in a block of a table.
-    pub(super) fn first_in(&self, ground: &Ground, block: Block) -> Option<u32> {
+    pub(super) fn first_in(&self, image: &RawImage, block: Block) -> Option<u32> {
         let at = self.0.partition_point(|(start, ..)| *start <= block.0).checked_sub(1)?;
         let (start, count, group) = *self.0.get(at)?;
         let inside = block.0.checked_sub(start).filter(|inside| *inside < count)?;
-        let per_block = u64::from(ground.geometry().inodes_per_block());
+        let per_block = u64::from(image.geometry().inodes_per_block());
         let index = u32::try_from(inside.checked_mul(per_block)?).ok()?;
-        Some(ground.geometry().inode_at(group, index)?.get())
+        Some(image.geometry().inode_at(group, index)?.get())
     }
 }
 
@@ -96,7 +96,7 @@ fn is_named(inode: &Inode) -> bool {
 }
 
 /// Goes through all copies of inode tables. `now` is the volume as it is after replay.
-pub(super) fn of(bare: &Ground, now: &Ground, tables: &Tables, history: &History) -> Result<Lives> {
+pub(super) fn collect(bare: &RawImage, now: &RawImage, tables: &Tables, history: &History) -> Result<Lives> {
     let mut lives = Lives::default();
     // Without copies that wait the volume has what is newest, and tells nothing of the past.
     let is_unclean = bare.features().incompat.contains(Incompat::RECOVER);
@@ -148,7 +148,7 @@ struct Slot {
 
 impl Slot {
     fn take(&mut self, when: When, inode: Inode, lives: &mut Lives) {
-        let own = Use::of(&inode);
+        let own = Use::from_inode(&inode);
         if !is_named(&inode) {
             self.close(Some(when));
             self.after = when;
@@ -162,7 +162,7 @@ impl Slot {
         if inode.file_type() == Some(FileType::Directory) {
             lives.directories.push((when, inode.clone()));
         }
-        if self.open.as_ref().is_some_and(|(_, open)| Use::of(open) != own) {
+        if self.open.as_ref().is_some_and(|(_, open)| Use::from_inode(open) != own) {
             self.close(Some(when));
             self.after = when;
         }
@@ -177,15 +177,16 @@ impl Slot {
 
     fn end(mut self, now: &Inode, inodes: u32, lives: &mut Lives) {
         self.close(None);
-        let is = is_named(now).then(|| Use::of(now));
+        let is = is_named(now).then(|| Use::from_inode(now));
         // A file that has a name again was not removed.
         let later: BTreeSet<Use> =
-            self.ended.iter().filter(|life| life.seen > 0).map(|life| Use::of(&life.last)).collect();
+            self.ended.iter().filter(|life| life.seen > 0).map(|life| Use::from_inode(&life.last)).collect();
         // What stands on the volume may be newer than some of the copies.
-        let is_new = |life: &Life| life.seen > 0 || !later.contains(&Use::of(&life.last));
-        let gone = self.ended.into_iter().filter(|life| is != Some(Use::of(&life.last)) && is_new(life));
+        let is_new = |life: &Life| life.seen > 0 || !later.contains(&Use::from_inode(&life.last));
+        let gone =
+            self.ended.into_iter().filter(|life| is != Some(Use::from_inode(&life.last)) && is_new(life));
         lives.ended.extend(gone.map(|life| {
-            match is_held(now, inodes) && Use::of(now) == Use::of(&life.last) {
+            match is_held(now, inodes) && Use::from_inode(now) == Use::from_inode(&life.last) {
                 true => Life { last: now.clone(), held: true, ..life },
                 false => life,
             }

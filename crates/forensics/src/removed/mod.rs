@@ -17,9 +17,9 @@ use ondisk::units::InodeNumber;
 use platfs_device::Result;
 use platfs_device::map::Run;
 
-use crate::ground::{Ground, is_directory, note};
 use crate::history::{History, When};
 use crate::names::{self, inline_rest};
+use crate::raw_image::{RawImage, is_directory, note};
 pub use contents::Fate;
 use contents::{Contents, Judge};
 pub use links::Source;
@@ -28,7 +28,7 @@ use lives::{Life, Lives, Tables, is_held};
 
 /// How sure it is that what is recovered is the file as it was when it was last committed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Sureness {
+pub enum Confidence {
     /// Some of it is gone, or nobody knows.
     Doubtful,
     /// Nothing speaks against it, but not all could be proved.
@@ -51,7 +51,7 @@ pub struct Removed {
     /// What became of its blocks.
     pub fate: Fate,
     /// How sure it is.
-    pub sureness: Sureness,
+    pub confidence: Confidence,
     /// What keeps it from being sure.
     pub doubts: Vec<String>,
 }
@@ -75,7 +75,7 @@ impl Removed {
 
 /// What was looked at of the past.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Looked {
+pub struct PastSummary {
     /// Whether there is a journal.
     pub has_journal: bool,
     /// Transactions that it still holds.
@@ -88,7 +88,7 @@ pub struct Looked {
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// What was looked at.
-    pub past: Looked,
+    pub past: PastSummary,
     /// Removed files, by inode number.
     pub removed: Vec<Removed>,
     /// What could not be read.
@@ -99,18 +99,18 @@ pub struct Findings {
 ///
 /// # Errors
 /// A journal that can't be read; the device's failure.
-pub fn find(bare: &Ground, now: &Ground) -> Result<Findings> {
+pub fn find(bare: &RawImage, now: &RawImage) -> Result<Findings> {
     let history = History::read(bare)?;
-    let tables = Tables::of(now)?;
-    let mut lives = lives::of(bare, now, &tables, &history)?;
-    let mut links = links::of(now, &tables, &lives, &history)?;
+    let tables = Tables::read(now)?;
+    let mut lives = lives::collect(bare, now, &tables, &history)?;
+    let mut links = links::collect(now, &tables, &lives, &history)?;
     let mut findings = Findings { past: past(&history), ..Findings::default() };
     let known: HashSet<u32> = lives.ended.iter().map(|life| life.last.number().get()).collect();
     let orphans = orphans(now, &known, history.now(), &mut findings.problems)?;
     let unnamed = orphans.iter().map(|life| life.last.number().get()).collect();
     links.left_in_directories(now, &unnamed, &mut findings.problems)?;
     lives.ended.extend(orphans);
-    let paths = Paths::of(now, &lives, &links, &mut findings.problems)?;
+    let paths = Paths::read(now, &lives, &links, &mut findings.problems)?;
     let mut judge = Judge::new(now, &history);
     for life in &lives.ended {
         let past = Past { history: &history, lives: &lives, inodes: now.geometry().inodes() };
@@ -120,10 +120,10 @@ pub fn find(bare: &Ground, now: &Ground) -> Result<Findings> {
     Ok(findings)
 }
 
-fn past(history: &History) -> Looked {
+fn past(history: &History) -> PastSummary {
     let transactions = history.now();
     let since = (1..=transactions).find_map(|when| history.seconds(when));
-    Looked { has_journal: history.has_journal(), transactions, since }
+    PastSummary { has_journal: history.has_journal(), transactions, since }
 }
 
 /// When the record says that it was removed. On a list of such files it says which is the next.
@@ -134,7 +134,7 @@ fn deletion_time(life: &Life, inodes: u32) -> Option<u64> {
 
 /// Files without a name that still have their map: open when they were removed, or removed by a tool that clears
 /// nothing.
-fn orphans(now: &Ground, known: &HashSet<u32>, end: When, problems: &mut Vec<String>) -> Result<Vec<Life>> {
+fn orphans(now: &RawImage, known: &HashSet<u32>, end: When, problems: &mut Vec<String>) -> Result<Vec<Life>> {
     let mut found = Vec::new();
     now.inodes(problems, |inode| {
         let is_file = matches!(inode.file_type(), Some(FileType::Regular | FileType::Symlink));
@@ -159,7 +159,7 @@ fn removed(life: &Life, paths: &Paths<'_>, judge: &mut Judge<'_>, past: &Past<'_
     let inodes = past.inodes;
     let links = paths.links(life);
     let mut doubts = Vec::new();
-    let (contents, is_lost) = match judge.of(life) {
+    let (contents, is_lost) = match judge.contents(life) {
         Ok(contents) => (contents, false),
         Err(error) => {
             doubts.push(error.to_string());
@@ -176,10 +176,10 @@ fn removed(life: &Life, paths: &Paths<'_>, judge: &mut Judge<'_>, past: &Past<'_
     if life.last.flags().contains(InodeFlags::ENCRYPT) {
         doubts.push("its contents are encrypted".to_owned());
     }
-    let sureness = match (is_lost || fate.reused > 0, doubts.is_empty()) {
-        (true, _) => Sureness::Doubtful,
-        (false, true) => Sureness::Sure,
-        (false, false) => Sureness::Likely,
+    let confidence = match (is_lost || fate.reused > 0, doubts.is_empty()) {
+        (true, _) => Confidence::Doubtful,
+        (false, true) => Confidence::Sure,
+        (false, false) => Confidence::Likely,
     };
     Removed {
         inode: life.last.clone(),
@@ -190,7 +190,7 @@ fn removed(life: &Life, paths: &Paths<'_>, judge: &mut Judge<'_>, past: &Past<'_
             .or_else(|| deletion_time(life, inodes)),
         runs,
         fate,
-        sureness,
+        confidence,
         doubts,
     }
 }
@@ -232,7 +232,12 @@ struct Paths<'p> {
 const DEPTH_MAX: usize = 1_000;
 
 impl<'p> Paths<'p> {
-    fn of(now: &Ground, lives: &'p Lives, links: &'p Links, problems: &mut Vec<String>) -> Result<Paths<'p>> {
+    fn read(
+        now: &RawImage,
+        lives: &'p Lives,
+        links: &'p Links,
+        problems: &mut Vec<String>,
+    ) -> Result<Paths<'p>> {
         let mut gone: BTreeMap<u32, Vec<&Life>> = BTreeMap::new();
         for life in lives.ended.iter().filter(|life| is_directory(&life.last)) {
             gone.entry(life.last.number().get()).or_default().push(life);
@@ -240,7 +245,7 @@ impl<'p> Paths<'p> {
         let mut paths = Paths { links, gone, here: BTreeMap::new() };
         let every = lives.ended.iter().flat_map(|life| paths.links(life));
         let parents: BTreeSet<InodeNumber> = every.filter_map(|link| InodeNumber::new(link.parent)).collect();
-        let named = names::of(now, &parents)?;
+        let named = names::find(now, &parents)?;
         named.problems.into_iter().for_each(|problem| note(problems, problem));
         paths.here = named
             .paths

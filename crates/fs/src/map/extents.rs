@@ -9,7 +9,7 @@ pub(super) mod cut;
 pub(super) mod states;
 
 use ondisk::corrupt::Place;
-use ondisk::extent::{self, Child, Entries, Entry, Extent, Found, Head, MAX_UNWRITTEN, MAX_WRITTEN, Node};
+use ondisk::extent::{self, Child, Entries, Entry, Extent, Head, Lookup, MAX_UNWRITTEN, MAX_WRITTEN, Node};
 use ondisk::inode::{I_BLOCK_LEN, Inode};
 use ondisk::units::{Block, FileBlock};
 
@@ -137,7 +137,7 @@ fn next_key(path: &[Step]) -> u64 {
 /// The last extent at or before a file block, and where the next one can begin at the earliest.
 fn find(map: Map<'_>, at: FileBlock) -> Result<(Option<Extent>, u64)> {
     let mut found =
-        Found::find(&map.inode.raw().i_block, at).map_err(|problem| broken_root(map.inode, &problem))?;
+        Lookup::find(&map.inode.raw().i_block, at).map_err(|problem| broken_root(map.inode, &problem))?;
     let mut next = LOGICAL_END;
     loop {
         next = found.next.map_or(next, |key| u64::from(key.0));
@@ -147,7 +147,7 @@ fn find(map: Map<'_>, at: FileBlock) -> Result<(Option<Extent>, u64)> {
         };
         map.refuse_foreign(node, 1)?;
         let bytes = map.blocks.read(node, map.node_role())?;
-        let below = Found::find(&bytes, at).map_err(|problem| broken_node(map.inode, node, &problem))?;
+        let below = Lookup::find(&bytes, at).map_err(|problem| broken_node(map.inode, node, &problem))?;
         check_depth(map, node, below.depth, found.depth)?;
         found = below;
     }

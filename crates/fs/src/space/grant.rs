@@ -43,7 +43,7 @@ impl UncommittedGrant {
     /// The update is committed: they belong to what it gave them to.
     pub(super) fn keep(mut self) -> ClusterRun {
         if let Some(grant) = self.grant.take() {
-            grant.keep();
+            grant.into_run();
         }
         self.run
     }

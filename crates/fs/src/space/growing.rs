@@ -66,7 +66,7 @@ impl Space {
     ) -> Result<Space> {
         let old = self.writing()?;
         let layout = layout_of(&format.geometry);
-        old.blocks.settle();
+        old.blocks.release_claims();
         let blocks = old.blocks.successor(layout, policy).map_err(out_of_step)?;
         let blocks = Arc::new(blocks);
         let inodes = InodeEngine::with_policy(Arc::clone(&blocks), directories);

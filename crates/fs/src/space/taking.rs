@@ -105,7 +105,7 @@ struct TakenInode {
 impl Claim for TakenInode {
     fn commit(self: Box<Self>) {
         let Self { grant, directory, inodes_per_group, accounting } = *self;
-        lock(&accounting).took_inode(grant.keep(), directory, inodes_per_group);
+        lock(&accounting).took_inode(grant.into_index(), directory, inodes_per_group);
     }
 }
 

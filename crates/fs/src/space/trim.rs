@@ -209,7 +209,7 @@ impl Space {
             }
             Ok(grant) => {
                 // It must never be given out: it stays taken.
-                grant.keep();
+                grant.into_run();
                 None
             }
             Err(denial) => Some(denial),

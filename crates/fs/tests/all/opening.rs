@@ -84,7 +84,7 @@ fn a_volume_in_use_by_another_host_is_refused() {
     Volume::open(device.clone(), &writing()).unwrap();
     let superblock = read_superblock(&*device).unwrap();
     let block_len = 1024 << superblock.s_log_block_size.get();
-    let mut mark = platfs::device::mmp::look(&*device, &superblock).unwrap();
+    let mut mark = platfs::device::mmp::read_block(&*device, &superblock).unwrap();
     mark.mmp_seq.set(7);
     mark.set_names(b"elsewhere", b"sda");
     Sealer::from_superblock(&superblock).seal_mmp(mark.as_mut_bytes());

@@ -174,7 +174,7 @@ fn volume(case: Case, policy: BlockPolicyKind, seed: u64, plan: &Plan) -> Result
     // What is made for the first request is not of the files.
     let first = engine.allocate(&Request { owner: 1, ..Request::data(Cluster(0), 1) });
     drop(first);
-    engine.settle();
+    engine.release_claims();
     Ok(engine)
 }
 
@@ -248,7 +248,7 @@ fn one(engine: &Engine, owner: u64, clusters: u32) -> bool {
             ..Request::data(Cluster(0), want)
         };
         match engine.allocate(&Request { growing: true, ..file }) {
-            Ok(grant) => done += grant.keep().count,
+            Ok(grant) => done += grant.into_run().count,
             Err(_) => return false,
         }
     }

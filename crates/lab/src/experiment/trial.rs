@@ -135,7 +135,7 @@ impl Case {
             let mut found = run_on_engine(&alone, (workload.phases)(&scale)?, samples > 0, key)?;
             // Counters first: what settling does is not the workload's.
             found.push(counted(key, &alone).into());
-            alone.engine().settle();
+            alone.engine().release_claims();
             let figures = measure(&alone).into_iter().collect();
             found.push(Cell { figures, ..key.cell() }.into());
             Ok(found)

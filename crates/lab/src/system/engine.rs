@@ -107,7 +107,7 @@ pub(crate) fn extend(engine: &Engine, file: &mut File, count: u32, goal: Cluster
         };
         match engine.allocate(&request) {
             Ok(grant) => {
-                let run = grant.keep();
+                let run = grant.into_run();
                 left -= run.count.min(left);
                 file.push(run);
             }

@@ -173,7 +173,7 @@ pub struct Scan {
 impl Scan {
     /// Of fast commits that follow the last complete transaction: they name the one that was running.
     #[must_use]
-    pub fn of(transaction: u32) -> Self {
+    pub fn after(transaction: u32) -> Self {
         Scan { transaction, crc: 0, begun: false, seen: 0, commits: 0, counted: 0 }
     }
 
@@ -314,7 +314,7 @@ mod tests {
 
     /// Fast commits and records that count.
     fn counted(transaction: u32, bytes: &[u8]) -> (u32, u64) {
-        let mut scan = Scan::of(transaction);
+        let mut scan = Scan::after(transaction);
         for block in bytes.chunks(BLOCK) {
             if !matches!(scan.block(block), Ok(ControlFlow::Continue(()))) {
                 break;
@@ -357,7 +357,7 @@ mod tests {
     fn unknown_features_are_refused() {
         let mut bytes = area().bytes().to_vec();
         bytes[4] = 1;
-        assert!(Scan::of(7).block(&bytes[..BLOCK]).unwrap_err().to_string().contains("0x1"));
+        assert!(Scan::after(7).block(&bytes[..BLOCK]).unwrap_err().to_string().contains("0x1"));
     }
 
     #[test]
@@ -368,7 +368,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_taken(bytes in prop::collection::vec(any::<u8>(), 0..200), id: u32) {
-            let _ = Scan::of(id).block(&bytes);
+            let _ = Scan::after(id).block(&bytes);
             prop_assert!(tags(&bytes).count() <= 51);
         }
     }

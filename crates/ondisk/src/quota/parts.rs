@@ -51,7 +51,7 @@ impl Record {
         self.usage == Usage::default() && self.limits == Limits::default()
     }
 
-    pub(super) fn of(raw: &RawRecord) -> Self {
+    pub(super) fn from_raw(raw: &RawRecord) -> Self {
         let record = Record {
             id: raw.dqb_id.get(),
             usage: Usage { bytes: raw.dqb_curspace.get(), inodes: raw.dqb_curinodes.get() },
@@ -236,7 +236,7 @@ pub fn count(leaf: &[u8]) -> usize {
 #[must_use]
 pub fn record(leaf: &[u8], offset: usize) -> Option<Record> {
     let raw = raw_at(leaf, offset)?;
-    raw.as_bytes().iter().any(|byte| *byte != 0).then(|| Record::of(raw))
+    raw.as_bytes().iter().any(|byte| *byte != 0).then(|| Record::from_raw(raw))
 }
 
 /// Puts a record at an offset in a leaf.

@@ -21,7 +21,7 @@ pub(super) struct Census {
 
 impl Census {
     /// Counts the runs of clear bits.
-    pub(super) fn of(words: &[u64]) -> Census {
+    pub(super) fn from_words(words: &[u64]) -> Census {
         let mut census =
             Census { count: [0; INNER_CLASSES], start_max: [0; CHUNKS], totals: [0; INNER_CLASSES] };
         let mut short_runs = [0u32; 3];

@@ -268,7 +268,7 @@ impl FreeMap {
                     .zip(&words)
                     .all(|(at, &word)| tail(body.look().word(at), at, len) == tail(word, at, len));
             if same {
-                body.settle();
+                body.mark_stored();
             }
             all &= same;
         }

@@ -82,7 +82,7 @@ impl FreeMap {
             joins: Planes::new(regions),
             unknown: Planes::new(regions),
             group_free: Sparse::new(layout.groups.div_ceil(64)),
-            sums: Tally::of(layout.clusters),
+            sums: Tally::for_total(layout.clusters),
             unknown_free: AtomicU64::new(0),
             short_of_memory: AtomicBool::new(false),
         }
@@ -154,7 +154,7 @@ impl FreeMap {
 
     /// Counts a maximal run of a region in or out.
     fn account(&self, length: u32, appears: bool) {
-        self.sums.change([if appears { come(length) } else { gone(length) }]);
+        self.sums.change([if appears { added_run(length) } else { removed_run(length) }]);
     }
 
     /// Shortest run that belongs to the longest runs which together have at most `reserve`
@@ -319,8 +319,8 @@ impl FreeMap {
         let (low, high) = whole;
         let (left, right) = (part.0 - low, high - part.1);
         self.sums.change(match cut {
-            true => [gone(high - low), come(left), come(right)],
-            false => [come(high - low), gone(left), gone(right)],
+            true => [removed_run(high - low), added_run(left), added_run(right)],
+            false => [added_run(high - low), removed_run(left), removed_run(right)],
         });
         if low == 0 {
             self.set_prefix(region, if cut { part.0 } else { high });
@@ -443,7 +443,7 @@ impl FreeMap {
         let last = len.checked_sub(1).and_then(|at| self.lock(region)?.look().run_at(at));
         let Some((low, high)) = last else { return Ok(None) };
         let fit = self.fit(region, need.align);
-        let Some(start) = fit.place((low.max(offset), high), 0).filter(|&start| start < high) else {
+        let Some(start) = fit.start_in((low.max(offset), high), 0).filter(|&start| start < high) else {
             return Ok(None);
         };
         let begin = Cluster(self.grid.start(region) + u64::from(start));
@@ -500,7 +500,7 @@ impl FreeMap {
     }
 
     /// See [`super::region::RunMap::beside`]; in the region of the goal.
-    pub(crate) fn beside(
+    pub(crate) fn tightest_beside(
         &self,
         goal: Cluster,
         count: u32,
@@ -508,7 +508,7 @@ impl FreeMap {
         scan: &mut Scan,
     ) -> Option<Cluster> {
         let (region, offset) = self.grid.locate(goal)?;
-        let at = self.lock(region)?.look().beside(offset, count, among, scan)?;
+        let at = self.lock(region)?.look().tightest_beside(offset, count, among, scan)?;
         Some(Cluster(self.grid.start(region) + u64::from(at)))
     }
 
@@ -575,7 +575,7 @@ impl FreeMap {
         for (from, upto) in [(home, u32::MAX), (0, home)] {
             let mut at = from;
             while let Some(region) = self.joins.next(at, self.join_classes(count)).filter(|&r| r < upto) {
-                if let Ok(Some(found)) = self.spanning(region, 0, Need::of(count), false) {
+                if let Ok(Some(found)) = self.spanning(region, 0, Need::anywhere(count), false) {
                     return Some(found);
                 }
                 at = region + 1;
@@ -667,7 +667,7 @@ pub(crate) struct Need {
 
 impl Need {
     /// `count` clusters, anywhere.
-    pub(crate) fn of(count: u32) -> Self {
+    pub(crate) fn anywhere(count: u32) -> Self {
         Need { count, align: 1 }
     }
 }
@@ -715,11 +715,11 @@ pub(super) fn clip(cluster: u64, base: u64, len: u32) -> u32 {
 }
 
 /// Change of the sums when a maximal run of a region appears.
-fn come(length: u32) -> (usize, i64) {
+fn added_run(length: u32) -> (usize, i64) {
     (class_of(length) as usize, i64::from(length))
 }
 
 /// Change of the sums when a maximal run of a region is no more.
-fn gone(length: u32) -> (usize, i64) {
+fn removed_run(length: u32) -> (usize, i64) {
     (class_of(length) as usize, -i64::from(length))
 }

@@ -33,7 +33,7 @@ pub(crate) struct RunMap {
     count: [u16; INNER_CLASSES],
     len: u16,
     free: u16,
-    /// Whether a bit changed since the map was made or [`RunMap::settle`]d.
+    /// Whether a bit changed since the map was made or [`RunMap::mark_stored`].
     changed: bool,
 }
 
@@ -50,7 +50,7 @@ impl RunMap {
         {
             *last |= u64::MAX << (len % 64);
         }
-        let Census { count, start_max, totals } = Census::of(&words);
+        let Census { count, start_max, totals } = Census::from_words(&words);
         let (mut mask, mut free, mut virgin) = (0, 0, 0);
         for (class, &total) in totals.iter().enumerate() {
             mask |= u32::from(total > 0) << class;
@@ -66,7 +66,7 @@ impl RunMap {
 
     /// Free clusters by the class of their run.
     pub(crate) fn totals(&self) -> Totals {
-        Census::of(&self.words).totals
+        Census::from_words(&self.words).totals
     }
 
     /// A region with one free run.
@@ -103,13 +103,13 @@ impl RunMap {
         Some((low, self.next_used(low)))
     }
 
-    /// Whether a bit changed since the map was made or settled.
+    /// Whether a bit changed since the map was made or stored.
     pub(crate) fn changed(&self) -> bool {
         self.changed
     }
 
     /// What is here now is known elsewhere, too.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn mark_stored(&mut self) {
         self.changed = false;
     }
 
@@ -375,7 +375,7 @@ impl RunMap {
             let end = self.next_used(from);
             scan.runs += 1;
             scan.bytes += u64::from(end - from).div_ceil(64) * 8;
-            if let Some(start) = fit.place((from, end), count) {
+            if let Some(start) = fit.start_in((from, end), count) {
                 return Some(start);
             }
             behind = end;
@@ -387,7 +387,7 @@ impl RunMap {
             scan.bytes += Scan::CHUNK;
             for run in self.starting_in(chunk).filter(|run| run.0 >= behind) {
                 scan.runs += 1;
-                if let Some(start) = fit.place(run, count) {
+                if let Some(start) = fit.start_in(run, count) {
                     return Some(start);
                 }
             }
@@ -443,7 +443,7 @@ impl RunMap {
     /// The tightest place for `count` clusters in a run of less than `below` that begins, or has its end cut off, at most
     /// `within` clusters from `near` on either side; of equals the one that comes first. What is free at `near` itself
     /// counts as a run from there on.
-    pub(crate) fn beside(
+    pub(crate) fn tightest_beside(
         &self,
         near: u32,
         count: u32,
@@ -574,7 +574,7 @@ pub(crate) struct Fit {
 
 impl Fit {
     /// First allowed start in `run` that leaves `count` clusters.
-    pub(crate) fn place(self, run: Span, count: u32) -> Option<u32> {
+    pub(crate) fn start_in(self, run: Span, count: u32) -> Option<u32> {
         let mut start = run.0;
         if self.align > 1 {
             let align = u64::from(self.align);

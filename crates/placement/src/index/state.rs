@@ -134,7 +134,7 @@ impl Look<'_> {
             Look::Unknown => None,
             Look::Plain(run) => {
                 scan.runs += u64::from(run.0 < run.1);
-                fit.place((run.0.max(from), run.1.max(from)), count)
+                fit.start_in((run.0.max(from), run.1.max(from)), count)
             }
             Look::Mapped(map) => map.first_fit(from, count, fit, scan),
         }
@@ -154,11 +154,17 @@ impl Look<'_> {
     }
 
     /// See [`RunMap::beside`].
-    pub(crate) fn beside(self, near: u32, count: u32, among: (u32, u32), scan: &mut Scan) -> Option<u32> {
+    pub(crate) fn tightest_beside(
+        self,
+        near: u32,
+        count: u32,
+        among: (u32, u32),
+        scan: &mut Scan,
+    ) -> Option<u32> {
         match self {
             // One run, which is long or the last.
             Look::Unknown | Look::Plain(_) => None,
-            Look::Mapped(map) => map.beside(near, count, among, scan),
+            Look::Mapped(map) => map.tightest_beside(near, count, among, scan),
         }
     }
 

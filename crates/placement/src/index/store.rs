@@ -92,7 +92,7 @@ impl Store {
 
     /// One stripe after the other, locked.
     pub(super) fn stripes(&self) -> impl Iterator<Item = MutexGuard<'_, Vec<Warm>>> {
-        self.stripes.iter().map(|stripe| self.hold(stripe))
+        self.stripes.iter().map(|stripe| self.lock_stripe(stripe))
     }
 
     /// A bitmap is about to be loaded or made.
@@ -124,7 +124,7 @@ impl Store {
         self.leaves.make(region / 64)?.edges.get((region % 64) as usize)
     }
 
-    fn hold<'a>(&'a self, stripe: &'a Stripe) -> MutexGuard<'a, Vec<Warm>> {
+    fn lock_stripe<'a>(&'a self, stripe: &'a Stripe) -> MutexGuard<'a, Vec<Warm>> {
         sync::lock(&stripe.0, || {
             self.waits.fetch_add(1, Ordering::Relaxed);
             self.timer.waiting()
@@ -144,7 +144,7 @@ impl Store {
     pub(super) fn lock(&self, region: u32) -> Option<Locked<'_>> {
         let state = self.state(region)?;
         // A panic can't leave a region half changed: every update is computed before it is stored.
-        let mut stripe = self.hold(self.stripes.get(self.stripe_of(region))?);
+        let mut stripe = self.lock_stripe(self.stripes.get(self.stripe_of(region))?);
         if let State::Mapped(entry) = State::unpack(state.load(Ordering::Relaxed))
             && let Some(warm) = stripe.get_mut(entry as usize)
         {
@@ -161,7 +161,7 @@ impl Store {
         let mut stripes: Vec<usize> = regions.clone().map(|region| self.stripe_of(region)).collect();
         stripes.sort_unstable();
         stripes.dedup();
-        let held = stripes.into_iter().filter_map(|at| Some((at, self.hold(self.stripes.get(at)?))));
+        let held = stripes.into_iter().filter_map(|at| Some((at, self.lock_stripe(self.stripes.get(at)?))));
         LockedGroup { store: self, held: held.collect(), regions }
     }
 }
@@ -284,9 +284,9 @@ impl Body<'_> {
     }
 
     /// What is here is on disk as well.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn mark_stored(&mut self) {
         if let Some(map) = self.map() {
-            map.settle();
+            map.mark_stored();
         }
     }
 

@@ -5,7 +5,7 @@
 //! reads, at most a bound for each slot and sum; [`Tally::exact`] adds all slots.
 
 use crate::sync::atomic::{AtomicI64, Ordering};
-use crate::sync::{Apart, SLOTS, slot};
+use crate::sync::{CachePadded, SLOTS, slot};
 
 /// What a slot keeps back at most, in either direction, however large the sums are.
 const HOLD: u64 = if cfg!(all(test, shuttle)) { 4 } else { 4_096 };
@@ -17,8 +17,8 @@ const PART: u64 = 1_280 * SLOTS as u64;
 pub(crate) struct Tally<const N: usize> {
     /// What a slot keeps back.
     hold: i64,
-    total: Apart<[AtomicI64; N]>,
-    slots: Box<[Apart<[AtomicI64; N]>]>,
+    total: CachePadded<[AtomicI64; N]>,
+    slots: Box<[CachePadded<[AtomicI64; N]>]>,
 }
 
 fn signed(count: u64) -> i64 {
@@ -32,8 +32,8 @@ fn sum(value: i64) -> u64 {
 
 impl<const N: usize> Tally<N> {
     /// Sums of things of which there are `all`.
-    pub(crate) fn of(all: u64) -> Self {
-        let zeros = || Apart(std::array::from_fn(|_| AtomicI64::new(0)));
+    pub(crate) fn for_total(all: u64) -> Self {
+        let zeros = || CachePadded(std::array::from_fn(|_| AtomicI64::new(0)));
         let hold = signed((all / PART).min(HOLD));
         Tally { hold, total: zeros(), slots: (0..SLOTS).map(|_| zeros()).collect() }
     }
@@ -42,7 +42,7 @@ impl<const N: usize> Tally<N> {
         self.total.0.get(at).map_or(0, |total| total.load(Ordering::Acquire))
     }
 
-    fn mine(&self, at: usize) -> Option<&AtomicI64> {
+    fn slot_sum(&self, at: usize) -> Option<&AtomicI64> {
         self.slots.get(slot())?.0.get(at)
     }
 
@@ -79,7 +79,7 @@ impl<const N: usize> Tally<N> {
 
     /// One sum as this thread sees it.
     pub(crate) fn near(&self, at: usize) -> u64 {
-        sum(self.total(at) + self.mine(at).map_or(0, |mine| mine.load(Ordering::Acquire)))
+        sum(self.total(at) + self.slot_sum(at).map_or(0, |mine| mine.load(Ordering::Acquire)))
     }
 
     /// All sums as this thread sees them, the last first.
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn what_other_threads_changed_is_missing_by_a_small_part_of_all() {
         for all in [1_000, 500_000, 1 << 30] {
-            let tally = Tally::<1>::of(all);
+            let tally = Tally::<1>::for_total(all);
             std::thread::scope(|scope| {
                 for _ in 0..SLOTS {
                     scope.spawn(|| (0..all / SLOTS as u64 / 7).for_each(|_| tally.add(0, 7)));
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn one_thread_sees_every_change_and_all_together_are_exact() {
-        let tally = Tally::<2>::of(1 << 30);
+        let tally = Tally::<2>::for_total(1 << 30);
         let mut expected = 0u64;
         for step in 0..10_000u64 {
             tally.add(1, step % 1_500);

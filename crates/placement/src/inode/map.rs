@@ -272,7 +272,7 @@ impl InodeMap {
             None => {
                 let next = if from > 0 { home.0.saturating_add(1) } else { home.0 };
                 let order = (next..self.layout.groups).chain(0..next.min(self.layout.groups));
-                self.take_in(order.map(Group))?
+                self.take_in_order(order.map(Group))?
             }
         };
         self.cursor.store(index.saturating_add(1), Ordering::Release);
@@ -287,10 +287,10 @@ impl InodeMap {
 
     /// Takes an inode in the first of these groups that has one, else in any.
     pub(crate) fn take_among(&self, groups: &[Group]) -> Result<u32, InodeRefusal> {
-        self.take_in(groups.iter().copied().chain((0..self.layout.groups).map(Group)))
+        self.take_in_order(groups.iter().copied().chain((0..self.layout.groups).map(Group)))
     }
 
-    fn take_in(&self, groups: impl Iterator<Item = Group>) -> Result<u32, InodeRefusal> {
+    fn take_in_order(&self, groups: impl Iterator<Item = Group>) -> Result<u32, InodeRefusal> {
         for group in groups {
             if let Some(index) = self.take_first(group, 0)? {
                 return Ok(index);

@@ -263,7 +263,7 @@ impl InodeGrant {
     }
 
     /// Makes the grant permanent.
-    pub fn keep(mut self) -> u32 {
+    pub fn into_index(mut self) -> u32 {
         self.held = false;
         self.index
     }

@@ -46,13 +46,13 @@ pub(super) fn file(parent: u32) -> InodeRequest {
 fn sequential_inodes_rise() {
     let engine = fresh(3, 16);
     let request = InodeRequest { sequential: true, ..file(1) };
-    let order: Vec<u32> = (0..38).map(|_| engine.allocate(&request).unwrap().keep()).collect();
+    let order: Vec<u32> = (0..38).map(|_| engine.allocate(&request).unwrap().into_index()).collect();
     assert_eq!(order, (10..48).collect::<Vec<u32>>());
     assert_eq!(engine.allocate(&request).unwrap_err(), InodeRefusal::NoInodes);
     assert_eq!(engine.free_inodes(), 0);
     engine.free(20, false).unwrap();
     assert_eq!(engine.free(20, false), Err(Denial::Inode { index: 20, expected: "used" }));
-    assert_eq!(engine.allocate(&request).unwrap().keep(), 20);
+    assert_eq!(engine.allocate(&request).unwrap().into_index(), 20);
 }
 
 #[test]
@@ -67,11 +67,11 @@ fn files_follow_their_directory_and_top_level_directories_spread() {
     };
     let mut flexes = Vec::new();
     for hash in 0..4 {
-        let index = engine.allocate(&directory(1, hash, true)).unwrap().keep();
+        let index = engine.allocate(&directory(1, hash, true)).unwrap().into_index();
         flexes.push(index / 64 / 4);
-        let child = engine.allocate(&directory(index, 0, false)).unwrap().keep();
+        let child = engine.allocate(&directory(index, 0, false)).unwrap().into_index();
         assert_eq!(child / 64, index / 64);
-        assert_eq!(engine.allocate(&file(child)).unwrap().keep() / 64, child / 64);
+        assert_eq!(engine.allocate(&file(child)).unwrap().into_index() / 64, child / 64);
     }
     flexes.sort_unstable();
     flexes.dedup();
@@ -91,7 +91,7 @@ fn bitmaps_are_asked_for_and_checked() {
     engine.describe_group(Group(0), 3, 1, InodeContent::Unknown).unwrap();
     assert_eq!(engine.allocate(&file(1)).unwrap_err(), InodeRefusal::NeedBitmap(Group(0)));
     engine.load_group(Group(0), &[0b1111_1101, 0b1110_1111, 0b0000_1101]).unwrap();
-    let taken: Vec<u32> = (0..3).map(|_| engine.allocate(&file(1)).unwrap().keep()).collect();
+    let taken: Vec<u32> = (0..3).map(|_| engine.allocate(&file(1)).unwrap().into_index()).collect();
     assert_eq!(taken, [1, 12, 17]);
     assert_eq!(engine.allocate(&file(1)).unwrap_err(), InodeRefusal::NeedBitmap(Group(1)));
     assert!(engine.load_group(Group(1), &[0xFF, 0xFF, 0xFF]).is_err());
@@ -114,7 +114,7 @@ proptest! {
                     let request = InodeRequest { sequential: what % 2 == 0, ..file(index) };
                     match engine.allocate(&request) {
                         Ok(grant) => {
-                            let got = grant.keep();
+                            let got = grant.into_index();
                             prop_assert!(!used[got as usize]);
                             used[got as usize] = true;
                         }
@@ -132,7 +132,7 @@ proptest! {
                     let grant = engine.take_exact(index, false);
                     prop_assert_eq!(grant.is_ok(), !used[index as usize]);
                     if let Ok(grant) = grant {
-                        grant.keep();
+                        grant.into_index();
                         used[index as usize] = true;
                     }
                 }

@@ -207,7 +207,7 @@ mod tests {
         // A tight hole near the goal, a zone with two holes, one with one, and a file's hole of two zones.
         let engine = engine(&[(100, 2), (1_280, 60), (1_350, 20), (2_560, 70), (5_120, 256)])?;
         let place =
-            |count| engine.allocate(&Request::data(Cluster(90), count)).map(|grant| grant.keep().start.0);
+            |count| engine.allocate(&Request::data(Cluster(90), count)).map(|grant| grant.into_run().start.0);
         // Whole zones first, one behind the other, over their borders.
         assert_eq!([place(2)?, place(100)?, place(100)?], [5_120, 5_122, 5_222]);
         // What the last zone has no room for begins the next: 80 clusters free are more than 70.
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn a_request_gets_its_length_wherever_a_run_has_it() -> Result<(), Box<dyn std::error::Error>> {
         let engine = engine(&[(1_000, 300), (2_000, 301), (9_000, 130)])?;
-        let place = |count| engine.allocate(&Request::data(Cluster(0), count)).map(|grant| grant.keep());
+        let place = |count| engine.allocate(&Request::data(Cluster(0), count)).map(|grant| grant.into_run());
         let run = place(301)?;
         assert_eq!((run.start.0, run.count), (2_000, 301));
         let run = place(131)?;

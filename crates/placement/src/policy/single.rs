@@ -189,10 +189,10 @@ mod tests {
     -> Result<(), Box<dyn std::error::Error>> {
         let engine = one_group(BlockPolicyKind::Single.tuned(&[("rule", 1)])?)?;
         // What a volume begins with.
-        engine.allocate(&Request { min: 4_004, ..Request::data(Cluster(0), 4_004) })?.keep();
+        engine.allocate(&Request { min: 4_004, ..Request::data(Cluster(0), 4_004) })?.into_run();
         let block = |owner, offset, goal| {
             let request = Request { owner, offset, ..Request::data(Cluster(goal), 1) };
-            engine.allocate(&request).map(|grant| grant.keep().start.0)
+            engine.allocate(&request).map(|grant| grant.into_run().start.0)
         };
         assert_eq!([block(7, 0, 4_000)?, block(7, 1, 4_009)?, block(7, 2, 4_017)?], [4_008, 4_016, 4_024]);
         // Out of order it goes by the goal, and so does another file's first block.
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(block(7, 4, 4_033)?, 4_033);
         // A longer minimum than a byte has room for.
         let long = Request { min: 9, owner: 10, ..Request::data(Cluster(4_034), 9) };
-        assert_eq!(engine.allocate(&long)?.keep().start.0, 4_034);
+        assert_eq!(engine.allocate(&long)?.into_run().start.0, 4_034);
         // Without free bytes single blocks are taken: that loop ends with 4,004.
         while block(9, 0, 4_000)?.is_multiple_of(8) {}
         assert_eq!([block(9, 0, 0)?, block(9, 0, 4_006)?], [4_005, 4_006]);
@@ -217,7 +217,7 @@ mod tests {
                 let engine = one_group(policy.tuned(&[("colour", colour)])?)?;
                 let block = |process, goal| {
                     let request = Request { process, ..Request::data(Cluster(goal), 1) };
-                    engine.allocate(&request).map(|grant| grant.keep().start.0)
+                    engine.allocate(&request).map(|grant| grant.into_run().start.0)
                 };
                 // 18 has the place of 2; one that goes on behind other blocks goes by its goal.
                 let begun = [block(0, 0)?, block(2, 0)?, block(3, 0)?, block(0, 3)?, block(18, 0)?];
@@ -233,7 +233,7 @@ mod tests {
         let mut goals = [Cluster(1_000); 9];
         for step in 0..900u64 {
             let goal = &mut goals[usize::try_from(step % 9)?];
-            let run = engine.allocate(&Request::data(*goal, 1))?.keep();
+            let run = engine.allocate(&Request::data(*goal, 1))?.into_run();
             assert_eq!(run.start, Cluster(1_000 + step));
             *goal = Cluster(run.end());
         }

@@ -150,7 +150,7 @@ impl BlockPolicy for ReservationWindow {
         view.note(Counter::WindowMisses, 1);
         let before = windows.drop_window(request.owner);
         let size = u64::from(next_size(before, self.first, self.largest).max(request.want));
-        let Some(start) = place(view, &windows, request, size)? else { return any(view, request) };
+        let Some(start) = window_start(view, &windows, request, size)? else { return any(view, request) };
         let Some(run) = free_in(view, request, start.max(window_goal(request, start, size)), start + size)?
         else {
             return any(view, request);
@@ -202,7 +202,12 @@ fn free_in(view: &View<'_>, request: &Request, from: u64, end: u64) -> Result<Op
 
 /// Start of a new window: the first gap in the goal's group, else in the groups behind it, in
 /// which something is free.
-fn place(view: &View<'_>, windows: &Windows, request: &Request, size: u64) -> Result<Option<u64>, Refusal> {
+fn window_start(
+    view: &View<'_>,
+    windows: &Windows,
+    request: &Request,
+    size: u64,
+) -> Result<Option<u64>, Refusal> {
     let layout = view.layout();
     let home = layout.group_of(request.goal).0;
     let one = Request { want: 1, ..*request };
@@ -255,7 +260,7 @@ mod tests {
             engine.describe_group(Group(0), 32_768, GroupContent::Uninitialised { used: &[] })?;
             let one = |owner| {
                 let request = Request { owner, ..Request::data(Cluster(800), 1) };
-                let found = engine.allocate(&request).map(|grant| grant.keep().start.0);
+                let found = engine.allocate(&request).map(|grant| grant.into_run().start.0);
                 engine.closed(owner);
                 found
             };

@@ -204,7 +204,7 @@ mod tests {
             growing: true,
             ..Request::data(Cluster(goal), want)
         };
-        engine.allocate(&request).map(crate::Grant::keep)
+        engine.allocate(&request).map(crate::Grant::into_run)
     }
 
     #[test]
@@ -233,7 +233,7 @@ mod tests {
     fn a_group_is_searched_whole_before_the_next() -> Result<(), Box<dyn std::error::Error>> {
         let engine = engine()?;
         let take =
-            |goal, count| engine.allocate(&Request::data(Cluster(goal), count)).map(crate::Grant::keep);
+            |goal, count| engine.allocate(&Request::data(Cluster(goal), count)).map(crate::Grant::into_run);
         let first = take(32_768, 32_768)?;
         assert_eq!(first.start, Cluster(32_768));
         engine.free(ClusterRun { start: first.start, count: 1_000 })?;

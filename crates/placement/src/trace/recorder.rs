@@ -93,7 +93,7 @@ impl<W: FnMut(&[u8])> State<W> {
             Event::Truncated(owner) => self.put(Record::Truncate(owner)),
             Event::Promised(count) => self.put(Record::Promise(count)),
             Event::PromiseEnded(count) => self.put(Record::EndPromise(count)),
-            Event::Settled => self.put(Record::Settle),
+            Event::ClaimsReleased => self.put(Record::Settle),
             _ => {}
         }
     }

@@ -128,9 +128,9 @@ fn a_recording_names_files_and_places_in_them() {
     engine.describe_group(Group(0), 32_768, GroupContent::Uninitialised { used: &[] }).unwrap();
     engine.describe_group(Group(1), 7_232, GroupContent::Uninitialised { used: &[] }).unwrap();
     let request = Request { owner: 7, ..Request::data(Cluster(100), 3) };
-    let first = engine.allocate(&request).unwrap().keep();
+    let first = engine.allocate(&request).unwrap().into_run();
     let next = Request { offset: 1, extends: true, goal: Cluster(first.end()), ..request };
-    let second = engine.allocate(&next).unwrap().keep();
+    let second = engine.allocate(&next).unwrap().into_run();
     drop(engine.allocate(&Request::metadata(Cluster(0), 1)).unwrap());
     engine.closed(7);
     engine.free(ondisk::units::ClusterRun { start: first.start, count: 2 }).unwrap();

@@ -72,7 +72,7 @@ impl Change {
     /// Refuses a volume with multiple mount protection that other hosts may have: whoever changes it takes its mark before
     /// he drafts the change ([`platfs_device::mmp::take`]).
     fn refuse_shared(&self) -> io::Result<()> {
-        let marked = |raw: RawSuperblock| mmp::look(&*self.base, &raw).is_some();
+        let marked = |raw: RawSuperblock| mmp::read_block(&*self.base, &raw).is_some();
         if self.base.protection() == Protection::Open && read_superblock(&*self.base).is_ok_and(marked) {
             return Err(io::Error::other("its mark of multiple mount protection was not taken"));
         }

@@ -10,7 +10,7 @@ use crate::Result;
 use crate::error::refused;
 
 /// What the check says.
-pub struct Judged {
+pub struct CheckResult {
     /// What was not expected: the first issue in words, and how many there are.
     pub refusal: Option<String>,
     /// The repairs of what was expected, in memory over the device that was judged; `None` if there are none.
@@ -53,7 +53,7 @@ fn described(issue: &Issue) -> String {
 ///
 /// # Errors
 /// There is nothing to check.
-pub fn judge(device: &Arc<dyn Device>, limits: &Limits, expected: &[&str]) -> Result<Judged> {
+pub fn judge(device: &Arc<dyn Device>, limits: &Limits, expected: &[&str]) -> Result<CheckResult> {
     let options =
         Options { threads: limits.threads, now: limits.now, memory: limits.memory, ..Options::default() };
     let mut listener = Listener { expected, first: None, count: 0, met: 0 };
@@ -63,7 +63,7 @@ pub fn judge(device: &Arc<dyn Device>, limits: &Limits, expected: &[&str]) -> Re
         count => format!("{first} ({count} problems in all)"),
     });
     let repaired = (!outcome.repaired.is_unchanged()).then_some(outcome.repaired);
-    Ok(Judged { refusal, repaired, expected: listener.met })
+    Ok(CheckResult { refusal, repaired, expected: listener.met })
 }
 
 /// Refuses a volume of which the check finds anything wrong. The owners that the check finds then are those that the

@@ -35,7 +35,7 @@ use zerocopy::IntoBytes;
 
 pub use change::Change;
 pub use files::runs_of;
-pub use judge::{Judged, judge, refuse_unsound};
+pub use judge::{CheckResult, judge, refuse_unsound};
 use table::Table;
 
 use crate::error::refused;
@@ -250,7 +250,7 @@ impl Draft {
     ///
     /// # Errors
     /// More changes than the memory may hold.
-    pub fn settle(&mut self) -> Result<()> {
+    pub fn stage_superblocks(&mut self) -> Result<()> {
         self.table.store(&*self.staged, &self.geometry, &self.sealer)?;
         let mut copy = self.raw;
         copy.s_state.set(copy.s_state.get() & !STATE_VALID);
@@ -280,7 +280,7 @@ impl Draft {
     /// # Errors
     /// More changes than the memory may hold.
     pub fn finish_fields(mut self) -> Result<Change> {
-        self.settle()?;
+        self.stage_superblocks()?;
         Change::new(self.base, self.staged, self.zeros).map_err(Error::io("staging the superblock"))
     }
 
@@ -290,7 +290,7 @@ impl Draft {
     /// # Errors
     /// The check finds anything else; more changes than the memory may hold.
     pub fn finish(mut self, expected: &[&str]) -> Result<Change> {
-        self.settle()?;
+        self.stage_superblocks()?;
         let kept = self.raw;
         let judged = judge(&(Arc::clone(&self.staged) as Arc<dyn Device>), &self.limits, expected)?;
         if let Some(why) = judged.refusal {
@@ -318,7 +318,7 @@ impl Draft {
         raw.set_times(kept.times());
         self.raw = raw;
         self.table = Table::read(&*self.staged, &self.geometry, self.limits.memory)?;
-        self.settle()
+        self.stage_superblocks()
     }
 }
 

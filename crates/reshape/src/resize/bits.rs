@@ -8,7 +8,7 @@ pub(super) struct Bits(Vec<u8>);
 
 impl Bits {
     /// A bitmap as it was read.
-    pub(super) fn of(bytes: Vec<u8>) -> Self {
+    pub(super) fn from_bytes(bytes: Vec<u8>) -> Self {
         Bits(bytes)
     }
 

@@ -13,19 +13,19 @@ use ondisk::units::Block;
 use platfs_check::Staged;
 use platfs_device::Device;
 
-use super::before::Before;
 use super::bits::Bits;
+use super::old_volume::OldVolume;
 
 /// The way of bytes to the new volume.
 pub(super) struct Careful<'b> {
-    before: &'b Before,
+    before: &'b OldVolume,
     base: Arc<dyn Device>,
     staged: Arc<Staged>,
     seen: Mutex<BTreeMap<u32, Bits>>,
 }
 
 impl<'b> Careful<'b> {
-    pub(super) fn new(before: &'b Before, base: Arc<dyn Device>, staged: Arc<Staged>) -> Self {
+    pub(super) fn new(before: &'b OldVolume, base: Arc<dyn Device>, staged: Arc<Staged>) -> Self {
         Careful { before, base, staged, seen: Mutex::default() }
     }
 
@@ -49,7 +49,7 @@ impl<'b> Careful<'b> {
                 open.insert(bits.map_err(|error| io::Error::other(error.to_string()))?)
             }
         };
-        let (bit, _) = super::before::span(geometry, geometry.group_start(group).0, block.0, block.0 + 1);
+        let (bit, _) = super::old_volume::span(geometry, geometry.group_start(group).0, block.0, block.0 + 1);
         Ok(!bits.get(bit))
     }
 

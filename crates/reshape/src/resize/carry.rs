@@ -13,9 +13,9 @@ use platfs::mkfs::layout::Tables;
 use platfs_device::Device;
 use platfs_device::map::words;
 
-use super::before::Before;
 use super::kept::record;
 use super::moves::Moves;
+use super::old_volume::OldVolume;
 use super::survey::Owner;
 use crate::{Error, Result};
 
@@ -24,7 +24,7 @@ const GATHER: u64 = 4 << 20;
 
 /// The way of files to the new volume.
 pub(super) struct Carrier<'c> {
-    pub(super) before: &'c Before,
+    pub(super) before: &'c OldVolume,
     pub(super) moves: &'c Moves,
     pub(super) numbers: &'c BTreeMap<u32, InodeNumber>,
     pub(super) tables: &'c [Tables],

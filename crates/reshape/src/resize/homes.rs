@@ -7,8 +7,8 @@ use ondisk::geometry::Geometry;
 use ondisk::units::{Block, Group};
 use platfs::mkfs::layout::{Runs, Tables};
 
-use super::before::{Before, parts};
-use super::places::Places;
+use super::new_tables::NewTables;
+use super::old_volume::{OldVolume, parts};
 use super::space::Space;
 use crate::Result;
 use crate::error::refused;
@@ -17,7 +17,7 @@ use crate::error::refused;
 pub(super) type Moved = (Block, Block, u64);
 
 /// Structures that stay where they are, or are new; whole clusters.
-pub(super) fn staying(places: &Places, after: &Geometry) -> Runs {
+pub(super) fn staying(places: &NewTables, after: &Geometry) -> Runs {
     let mut runs = Runs::default();
     for (group, tables) in (0..).map(Group).zip(&places.tables) {
         let [header, own @ ..] = parts(after, group, tables);
@@ -32,18 +32,18 @@ pub(super) fn staying(places: &Places, after: &Geometry) -> Runs {
 }
 
 /// Blocks of the structures of a group that need a new place.
-pub(super) fn homeless_blocks(places: &Places, after: &Geometry, group: Group) -> u64 {
+pub(super) fn homeless_blocks(places: &NewTables, after: &Geometry, group: Group) -> u64 {
     let Some(tables) = places.tables.get(group.0 as usize) else { return 0 };
     let [_, own @ ..] = parts(after, group, tables);
     own.iter().filter(|(start, count)| is_homeless(places, *start, *count)).map(|(_, count)| count).sum()
 }
 
-fn is_homeless(places: &Places, start: u64, count: u64) -> bool {
+fn is_homeless(places: &NewTables, start: u64, count: u64) -> bool {
     places.evicted.count_within(start, start + count) > 0
 }
 
 /// Finds a place for each structure without one. Files in the way of it are evicted.
-pub(super) fn find(before: &Before, places: &mut Places, space: &mut Space) -> Result<Vec<Moved>> {
+pub(super) fn find(before: &OldVolume, places: &mut NewTables, space: &mut Space) -> Result<Vec<Moved>> {
     let mut moved = Vec::new();
     let evicted = places.evicted.clone();
     for group in places.homeless.clone() {
@@ -57,7 +57,7 @@ pub(super) fn find(before: &Before, places: &mut Places, space: &mut Space) -> R
                 Some(place) => place,
                 None => make_room(before, places, space, group, *count)?,
             };
-            space.settle(place, place + *count)?;
+            space.insert_structure(place, place + *count)?;
             moved.push((Block(*start), Block(place), *count));
             *start = place;
         }
@@ -89,8 +89,8 @@ fn free(space: &mut Space, group: Group, count: u64) -> Result<Option<u64>> {
 
 /// The run of a group behind its structures that fewest files have to leave.
 fn make_room(
-    before: &Before,
-    places: &mut Places,
+    before: &OldVolume,
+    places: &mut NewTables,
     space: &mut Space,
     group: Group,
     count: u64,

@@ -46,7 +46,7 @@ fn sizes(old: &RawSuperblock, before: &Geometry, blocks: u64) -> Result<(RawSupe
     if blocks == before.blocks {
         return Ok((*old, *before));
     }
-    let mut raw = shape::of(old, blocks, Tail::Useful)?.raw;
+    let mut raw = shape::plan(old, blocks, Tail::Useful)?.raw;
     raw.s_backup_bgs = old.s_backup_bgs;
     raw.s_first_meta_bg = old.s_first_meta_bg;
     let after = Geometry::from_superblock(&raw)?;
@@ -119,7 +119,7 @@ pub trait Watch {
 
 /// What leaves the end of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Left {
+pub struct ShrinkWork {
     /// Blocks that move.
     pub blocks: u64,
     /// Inodes that get other numbers on disk.
@@ -130,14 +130,14 @@ pub struct Left {
 ///
 /// # Errors
 /// As [`size_in_use`].
-pub fn moves_in_use(volume: &Volume, bytes: u64) -> Result<Left> {
+pub fn moves_in_use(volume: &Volume, bytes: u64) -> Result<ShrinkWork> {
     let before = volume.format().geometry;
     let (raw, after) = sizes(&volume.superblock(), &before, bytes >> before.block_size.log2())?;
     if after.blocks >= before.blocks {
-        return Ok(Left::default());
+        return Ok(ShrinkWork::default());
     }
     let shrinkage = Shrinkage::plan(volume, &raw)?;
-    Ok(Left { blocks: shrinkage.blocks_to_move(), inodes: shrinkage.inodes_to_move(volume)? })
+    Ok(ShrinkWork { blocks: shrinkage.blocks_to_move(), inodes: shrinkage.inodes_to_move(volume)? })
 }
 
 /// The smallest size that a volume can have while it is in use, by what it holds now: files of the volume itself stay where
@@ -172,11 +172,11 @@ pub fn smallest_in_use(volume: &Volume) -> Result<Geometry> {
 /// # Errors
 /// As [`size_in_use`]; no space before the new end, as others took it; what the volume says. It has the size that it had
 /// then, and what has moved stays where it is.
-pub fn shrink_in_use(volume: &Volume, bytes: u64, watch: &dyn Watch) -> Result<(Geometry, Left)> {
+pub fn shrink_in_use(volume: &Volume, bytes: u64, watch: &dyn Watch) -> Result<(Geometry, ShrinkWork)> {
     let before = volume.format().geometry;
     let (raw, after) = sizes(&volume.superblock(), &before, bytes >> before.block_size.log2())?;
     let mut closed = shrink::close(volume, Shrinkage::plan(volume, &raw)?)?;
-    let mut leaving = Leaving { watch, left: Left::default(), copied: Cell::new(0) };
+    let mut leaving = Evacuation { watch, left: ShrinkWork::default(), copied: Cell::new(0) };
     let mut idle = 0;
     loop {
         volume.sync()?;
@@ -198,14 +198,14 @@ pub fn shrink_in_use(volume: &Volume, bytes: u64, watch: &dyn Watch) -> Result<(
 }
 
 /// Inodes on their way from the end.
-struct Leaving<'l> {
+struct Evacuation<'l> {
     watch: &'l dyn Watch,
-    left: Left,
+    left: ShrinkWork,
     /// Bytes.
     copied: Cell<u64>,
 }
 
-impl Leaving<'_> {
+impl Evacuation<'_> {
     fn called_off<T>() -> Result<T> {
         refused("called off: the volume has the size that it had")
     }

@@ -1,7 +1,7 @@
 //! Another size for a volume.
 //!
 //! ```text
-//!  Before --shape--> sizes --places--> structures --survey, moves--> Plan --draft--> Staged
+//!  OldVolume --shape--> sizes --new_tables--> structures --survey, moves--> Plan --draft--> Staged
 //!  (as it is)                          (headers, tables)  (files in the way)
 //! ```
 //!
@@ -9,7 +9,6 @@
 //! which harms nothing when it is cut off, and leaves all else staged in memory: the switch from the old volume to the new one, which the caller has
 //! judged, makes undoable, and applies. Excludes files, terminals, and the end of the image file.
 
-mod before;
 mod bits;
 mod careful;
 mod carry;
@@ -20,7 +19,8 @@ mod inodes;
 mod kept;
 mod moves;
 mod names;
-mod places;
+mod new_tables;
+mod old_volume;
 mod room;
 mod shape;
 mod smallest;
@@ -44,24 +44,24 @@ use platfs::mkfs::layout::Runs;
 use platfs_check::Staged;
 use platfs_device::Device;
 
-use before::Before;
 use careful::Careful;
 use carry::Carrier;
 use homes::Moved;
-pub use in_use::{Left, Watch, grow_in_use, moves_in_use, shrink_in_use, size_in_use, smallest_in_use};
+pub use in_use::{ShrinkWork, Watch, grow_in_use, moves_in_use, shrink_in_use, size_in_use, smallest_in_use};
 use inodes::Inodes;
 use moves::Moves;
 use names::Namer;
-use places::Places;
+use new_tables::NewTables;
+use old_volume::OldVolume;
 use shape::{Shape, Tail};
 use space::Space;
-use survey::{Survey, Way, survey};
+use survey::{InTheWay, Survey, survey};
 
 /// A new size, decided: where everything will lie.
 pub struct Plan {
-    before: Arc<Before>,
+    before: Arc<OldVolume>,
     shape: Shape,
-    places: Places,
+    places: NewTables,
     space: Space,
     inodes: Inodes,
     survey: Survey,
@@ -79,15 +79,16 @@ impl Plan {
     /// # Errors
     /// A volume that is not in order; a size that is out of range; too little room.
     pub fn new(device: Arc<dyn Device>, bytes: u64) -> Result<Plan> {
-        let before = Arc::new(Before::read(device)?);
+        let before = Arc::new(OldVolume::read(device)?);
         let blocks = bytes >> before.geometry.block_size.log2();
-        let useful = shape::of(&before.raw, blocks, Tail::Useful);
-        let planned = useful.and_then(|shape| Plan::of(&before, shape));
+        let useful = shape::plan(&before.raw, blocks, Tail::Useful);
+        let planned = useful.and_then(|shape| Plan::with_shape(&before, shape));
         if planned.is_ok() || blocks >= before.geometry.blocks {
             return planned;
         }
         // A last group of any size may help where room is short.
-        let any = shape::of(&before.raw, blocks, Tail::Any).and_then(|shape| Plan::of(&before, shape));
+        let any =
+            shape::plan(&before.raw, blocks, Tail::Any).and_then(|shape| Plan::with_shape(&before, shape));
         any.or(planned)
     }
 
@@ -97,9 +98,9 @@ impl Plan {
     /// # Errors
     /// A volume that is not in order, or too large for narrow descriptors; too little room.
     pub fn of_width(device: Arc<dyn Device>, wide: bool) -> Result<Plan> {
-        let before = Arc::new(Before::read(device)?);
+        let before = Arc::new(OldVolume::read(device)?);
         let shape = shape::of_width(&before.raw, wide)?;
-        Plan::of(&before, shape)
+        Plan::with_shape(&before, shape)
     }
 
     /// Plans the smallest volume that there can be: with one block less it would not hold what it holds.
@@ -107,18 +108,18 @@ impl Plan {
     /// # Errors
     /// A volume that is not in order.
     pub fn smallest(device: Arc<dyn Device>) -> Result<Plan> {
-        smallest::plan(&Arc::new(Before::read(device)?))
+        smallest::plan(&Arc::new(OldVolume::read(device)?))
     }
 
-    fn of(before: &Arc<Before>, shape: Shape) -> Result<Plan> {
-        let places = places::plan(before, &shape.geometry)?;
+    fn with_shape(before: &Arc<OldVolume>, shape: Shape) -> Result<Plan> {
+        let places = new_tables::plan(before, &shape.geometry)?;
         let mut plan = Plan::with_places(before, shape, places)?;
         plan.make_way()?;
         Ok(plan)
     }
 
     /// A plan in which files are still in the way.
-    fn with_places(before: &Arc<Before>, shape: Shape, mut places: Places) -> Result<Plan> {
+    fn with_places(before: &Arc<OldVolume>, shape: Shape, mut places: NewTables) -> Result<Plan> {
         let after = shape.geometry;
         let structures = homes::staying(&places, &after);
         let mut space = Space::new(Arc::clone(before), after, structures);
@@ -140,8 +141,8 @@ impl Plan {
 
     /// Finds new places for files, and new numbers for inodes, where the new shape leaves none.
     fn make_way(&mut self) -> Result<()> {
-        let groups = places::kept(&self.before.geometry, &self.shape.geometry);
-        let way = Way { evicted: &self.places.evicted, groups };
+        let groups = new_tables::kept(&self.before.geometry, &self.shape.geometry);
+        let way = InTheWay { evicted: &self.places.evicted, groups };
         let waiting = used_by_files(&self.before, way.evicted)?;
         if waiting.count_within(0, u64::MAX) == 0 && !way.renumbers(&self.before) {
             return Ok(());
@@ -150,7 +151,7 @@ impl Plan {
         self.numbers = names::assign(&self.before, groups, &self.survey.owners, &mut self.inodes)?;
         let singles = self.singles()?;
         self.moves = moves::assign(&mut self.space, &self.survey.owners, &singles, way.evicted)?;
-        let left = self.moves.left();
+        let left = self.moves.vacated();
         match waiting.within(0, u64::MAX).find(|(start, end)| left.count_within(*start, *end) < end - start) {
             None => Ok(()),
             Some((start, end)) => refused(format!(
@@ -355,7 +356,7 @@ fn mmp_block(raw: &RawSuperblock) -> Option<Block> {
 }
 
 /// Evicted blocks that are used, but not by structures of groups; whole clusters.
-fn used_by_files(before: &Before, evicted: &Runs) -> Result<Runs> {
+fn used_by_files(before: &OldVolume, evicted: &Runs) -> Result<Runs> {
     let mut used = Runs::default();
     let geometry = &before.geometry;
     let structures = before.structures();
@@ -365,7 +366,7 @@ fn used_by_files(before: &Before, evicted: &Runs) -> Result<Runs> {
             let first = geometry.group_start(group).0;
             let stop = (first + u64::from(geometry.blocks_per_group)).min(end);
             let bits = before.bitmap(group)?;
-            let (mut from, to) = before::span(geometry, first, at, stop);
+            let (mut from, to) = old_volume::span(geometry, first, at, stop);
             while let Some((a, b)) = bits.next_run(from, to, true) {
                 let log2 = geometry.cluster_log2;
                 used.insert(first + (u64::from(a) << log2), first + (u64::from(b) << log2));

@@ -66,7 +66,7 @@ impl Moves {
     }
 
     /// Old runs that need to stay no more.
-    pub(super) fn left(&self) -> Runs {
+    pub(super) fn vacated(&self) -> Runs {
         let mut runs = self.dropped.clone();
         self.runs.iter().for_each(|(start, (end, _))| runs.insert(*start, *end));
         runs
@@ -89,7 +89,7 @@ struct Pool {
 
 impl Pool {
     /// Free runs of the volume from its first group on: all, or enough for twice the need.
-    fn gather(space: &mut Space, need: u64) -> Result<Self> {
+    fn collect(space: &mut Space, need: u64) -> Result<Self> {
         let mut pool = Pool { free: BTreeSet::new(), freed: BTreeSet::new(), taken: Vec::new() };
         let mut sum = 0;
         for group in (0..space.geometry().groups).map(Group) {
@@ -139,7 +139,7 @@ impl Pool {
 }
 
 /// Contents of a file that wait for a place: blocks in all, and in pieces.
-struct Waiting {
+struct UnplacedFile {
     len: u64,
     pieces: Vec<(u64, u64)>,
 }
@@ -152,24 +152,24 @@ pub(super) fn assign(
     evicted: &Runs,
 ) -> Result<Moves> {
     let geometry = *space.geometry();
-    let mut waiting: Vec<Waiting> = Vec::new();
+    let mut waiting: Vec<UnplacedFile> = Vec::new();
     let mut seen = Runs::default();
     for owner in owners.iter().filter(|owner| owner.moves) {
         let runs = owner.map.runs.iter().map(|run| (run.start, run.count));
-        let pieces = left(&geometry, evicted, &mut seen, runs);
+        let pieces = evicted_pieces(&geometry, evicted, &mut seen, runs);
         let len = pieces.iter().map(|(start, end)| end - start).sum();
-        waiting.push(Waiting { len, pieces });
+        waiting.push(UnplacedFile { len, pieces });
     }
     // The longest first; of equal ones, by number: the order is stable.
     waiting.sort_by_key(|waiting| std::cmp::Reverse(waiting.len));
     let need = waiting.iter().map(|waiting| waiting.len).sum::<u64>() + 2 * owners.len() as u64;
-    let mut pool = Pool::gather(space, need)?;
+    let mut pool = Pool::collect(space, need)?;
     let mut moves = Moves::default();
-    for Waiting { len, pieces } in &waiting {
+    for UnplacedFile { len, pieces } in &waiting {
         contents(&mut pool, &mut moves, *len, pieces)?;
     }
     for single in singles {
-        for (start, end) in left(&geometry, evicted, &mut seen, std::iter::once((*single, 1))) {
+        for (start, end) in evicted_pieces(&geometry, evicted, &mut seen, std::iter::once((*single, 1))) {
             let Some(at) = pool.whole(end - start) else { return full(1) };
             moves.add(start, at, end - start);
         }
@@ -184,7 +184,7 @@ pub(super) fn assign(
 }
 
 /// The parts of a file's runs that must be left, as whole clusters, each once.
-fn left(
+fn evicted_pieces(
     geometry: &Geometry,
     evicted: &Runs,
     seen: &mut Runs,
@@ -249,7 +249,7 @@ fn structures(
     let geometry = *space.geometry();
     let cluster = 1 << geometry.cluster_log2;
     let mut place = |pool: &mut Pool, moves: &mut Moves, block: Block| -> Result<()> {
-        for (start, end) in left(&geometry, evicted, seen, std::iter::once((block, 1))) {
+        for (start, end) in evicted_pieces(&geometry, evicted, seen, std::iter::once((block, 1))) {
             let Some(at) = pool.whole(end - start) else { return full(1) };
             moves.add(start, at, end - start);
         }

@@ -15,18 +15,18 @@ use ondisk::xattr::{self, NameIndex, Value};
 use platfs::mkfs::layout::Tables;
 use platfs_device::Device;
 
-use super::before::Before;
 use super::carry::is_directory;
 use super::inodes::{InodeGroup, Inodes};
 use super::kept::record;
 use super::moves::Moves;
+use super::old_volume::OldVolume;
 use super::survey::{Owner, map_of};
 use crate::error::refused;
 use crate::{Error, Result};
 
 /// New numbers for the inodes behind the last group that stays.
 pub(super) fn assign(
-    before: &Before,
+    before: &OldVolume,
     groups: u32,
     owners: &[Owner],
     inodes: &mut Inodes,
@@ -79,7 +79,7 @@ pub(super) fn assign(
     }
 }
 
-fn begun(before: &Before, group: Group) -> Result<InodeGroup> {
+fn begun(before: &OldVolume, group: Group) -> Result<InodeGroup> {
     let raw = before.descriptor(group);
     let all = before.geometry.inodes_per_group;
     let fresh = before.has_flag(group, GroupFlags::INODE_UNINIT);
@@ -89,7 +89,7 @@ fn begun(before: &Before, group: Group) -> Result<InodeGroup> {
 
 /// What changes names and values.
 pub(super) struct Namer<'n> {
-    pub(super) before: &'n Before,
+    pub(super) before: &'n OldVolume,
     pub(super) moves: &'n Moves,
     pub(super) numbers: &'n BTreeMap<u32, InodeNumber>,
     pub(super) tables: &'n [Tables],

@@ -9,9 +9,9 @@ use ondisk::units::{Block, Group};
 use platfs::mkfs::layout::Runs;
 use platfs_device::Device;
 
-use super::before::Before;
+use super::old_volume::OldVolume;
 use super::shape::Shape;
-use super::{Plan, places};
+use super::{Plan, new_tables};
 use crate::Result;
 use crate::error::refused;
 
@@ -22,13 +22,13 @@ impl Plan {
     /// # Errors
     /// A volume that is not in order; too little room.
     pub(crate) fn with_room(device: Arc<dyn Device>, count: u64) -> Result<(Plan, Vec<Block>)> {
-        let before = Arc::new(Before::read(device)?);
+        let before = Arc::new(OldVolume::read(device)?);
         let shape = Shape { raw: before.raw, geometry: before.geometry };
         let mut rooms = Rooms::new(&before, count);
         let found: Vec<Block> =
             (0..before.geometry.groups).map(|group| rooms.find(Group(group))).collect::<Result<_>>()?;
         let Rooms { evicted, chosen, .. } = rooms;
-        let mut places = places::plan(&before, &shape.geometry)?;
+        let mut places = new_tables::plan(&before, &shape.geometry)?;
         // All structures stay where they are.
         places.homeless.clear();
         places.evicted = evicted;
@@ -46,7 +46,7 @@ impl Plan {
 
 /// Runs that are found for tables.
 struct Rooms<'b> {
-    before: &'b Before,
+    before: &'b OldVolume,
     count: u64,
     structures: Runs,
     /// Chosen runs without the tables that lie in them now.
@@ -56,7 +56,7 @@ struct Rooms<'b> {
 }
 
 impl<'b> Rooms<'b> {
-    fn new(before: &'b Before, count: u64) -> Self {
+    fn new(before: &'b OldVolume, count: u64) -> Self {
         let structures = before.structures();
         Rooms { before, count, structures, chosen: Runs::default(), evicted: Runs::default() }
     }

@@ -32,7 +32,7 @@ pub(super) struct Shape {
 }
 
 /// The shape of a volume of `wanted` blocks, or a little less where a rest is of no use.
-pub(super) fn of(old: &RawSuperblock, wanted: u64, tail: Tail) -> Result<Shape> {
+pub(super) fn plan(old: &RawSuperblock, wanted: u64, tail: Tail) -> Result<Shape> {
     let before = geometry(old)?;
     let mut blocks = wanted >> before.cluster_log2 << before.cluster_log2;
     loop {
@@ -191,7 +191,7 @@ mod tests {
     fn descriptors_come_from_those_kept_for_growth() {
         let old = raw(1 << 30);
         let before = Geometry::from_superblock(&old).unwrap();
-        let shape = of(&old, 1 << 28, Tail::Useful).unwrap();
+        let shape = plan(&old, 1 << 28, Tail::Useful).unwrap();
         let after = shape.geometry;
         assert_eq!(after.groups, 8192);
         assert_eq!(
@@ -201,26 +201,26 @@ mod tests {
         assert_eq!(after.group_header(Group(0)), before.group_header(Group(0)));
         // The share, which is rounded in the old volume, stays.
         assert_eq!(shape.raw.reserved_blocks_count(), ((1 << 18) / 20) << 10);
-        let back = of(&shape.raw, 1 << 18, Tail::Useful).unwrap();
+        let back = plan(&shape.raw, 1 << 18, Tail::Useful).unwrap();
         assert_eq!(back.geometry, before);
     }
 
     #[test]
     fn a_last_group_too_small_is_dropped() {
         let old = raw(1 << 30);
-        let shape = of(&old, (1 << 18) + 32768 + 100, Tail::Useful).unwrap();
+        let shape = plan(&old, (1 << 18) + 32768 + 100, Tail::Useful).unwrap();
         assert_eq!(shape.geometry.blocks, (1 << 18) + 32768);
-        assert!(of(&old, 100, Tail::Useful).is_err());
-        assert!(of(&old, 0, Tail::Any).is_err());
+        assert!(plan(&old, 100, Tail::Useful).is_err());
+        assert!(plan(&old, 0, Tail::Any).is_err());
     }
 
     #[test]
     fn sizes_over_32_bits_make_wide_numbers() {
         let old = raw(1 << 30);
-        let shape = of(&old, 1 << 33, Tail::Useful).unwrap();
+        let shape = plan(&old, 1 << 33, Tail::Useful).unwrap();
         let features = shape.raw.features();
         assert!(features.incompat.contains(Incompat::BIT64 | Incompat::META_BG));
         assert!(!features.compat.contains(Compat::RESIZE_INODE));
-        assert!(of(&old, 1 << 47, Tail::Useful).unwrap_err().to_string().contains("inodes"));
+        assert!(plan(&old, 1 << 47, Tail::Useful).unwrap_err().to_string().contains("inodes"));
     }
 }

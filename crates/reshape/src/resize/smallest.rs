@@ -10,22 +10,22 @@ use ondisk::group::RawGroupDescriptor;
 use ondisk::units::Group;
 
 use super::Plan;
-use super::before::Before;
+use super::old_volume::OldVolume;
 use super::shape::{self, Shape, Tail};
-use super::{homes, places};
+use super::{homes, new_tables};
 use crate::{Error, Result};
 
 /// Most sizes that are tried one by one: more than maps of files in pieces can need.
 const TRIES: u32 = 1 << 10;
 
 /// Plans the smallest volume.
-pub(super) fn plan(before: &Arc<Before>) -> Result<Plan> {
+pub(super) fn plan(before: &Arc<OldVolume>) -> Result<Plan> {
     let needed = needed(before)?;
     let cluster = 1 << before.geometry.cluster_log2;
     let (mut blocks, mut step) = (least(before, needed)?, cluster);
     for tried in 0_u32.. {
-        let shape = shape::of(&before.raw, blocks.min(before.geometry.blocks), Tail::Any);
-        match shape.and_then(|shape| Plan::of(before, shape)) {
+        let shape = shape::plan(&before.raw, blocks.min(before.geometry.blocks), Tail::Any);
+        match shape.and_then(|shape| Plan::with_shape(before, shape)) {
             Ok(plan) => return Ok(plan),
             Err(error) if blocks >= before.geometry.blocks => return Err(error),
             // These blocks are missing whatever the pieces.
@@ -37,11 +37,11 @@ pub(super) fn plan(before: &Arc<Before>) -> Result<Plan> {
             }
         }
     }
-    Plan::of(before, shape::of(&before.raw, before.geometry.blocks, Tail::Any)?)
+    Plan::with_shape(before, shape::plan(&before.raw, before.geometry.blocks, Tail::Any)?)
 }
 
 /// Blocks that files take, and what else is no structure of a group; whole clusters.
-fn needed(before: &Before) -> Result<u64> {
+fn needed(before: &OldVolume) -> Result<u64> {
     let geometry = &before.geometry;
     let mut used = 0;
     for group in (0..geometry.groups).map(Group) {
@@ -53,7 +53,7 @@ fn needed(before: &Before) -> Result<u64> {
 }
 
 /// The least size for a number of blocks of files, as far as counts say.
-fn least(before: &Before, needed: u64) -> Result<u64> {
+fn least(before: &OldVolume, needed: u64) -> Result<u64> {
     let old = &before.geometry;
     let used_inodes: u64 = before
         .descriptors
@@ -68,8 +68,8 @@ fn least(before: &Before, needed: u64) -> Result<u64> {
     for groups in first..=u64::from(old.groups) {
         let start = u64::from(old.first_data_block) + (groups - 1) * u64::from(old.blocks_per_group);
         let end = (start + u64::from(old.blocks_per_group)).min(old.blocks);
-        let Ok(Shape { geometry, .. }) = shape::of(&before.raw, end, Tail::Any) else { continue };
-        let places = places::plan(before, &geometry)?;
+        let Ok(Shape { geometry, .. }) = shape::plan(&before.raw, end, Tail::Any) else { continue };
+        let places = new_tables::plan(before, &geometry)?;
         let homeless: u64 =
             places.homeless.iter().map(|group| homes::homeless_blocks(&places, &geometry, *group)).sum();
         let taken = homes::staying(&places, &geometry).count_within(0, u64::MAX) + homeless;

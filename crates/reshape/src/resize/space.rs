@@ -10,12 +10,12 @@ use ondisk::geometry::Geometry;
 use ondisk::units::{Block, Group};
 use platfs::mkfs::layout::Runs;
 
-use super::before::{Before, bits_of, span};
 use super::bits::Bits;
+use super::old_volume::{OldVolume, bits_of, span};
 
 /// Used and free clusters of the new volume.
 pub(super) struct Space {
-    before: Arc<Before>,
+    before: Arc<OldVolume>,
     geometry: Geometry,
     /// Structures as they were and as they will be.
     old: Runs,
@@ -24,7 +24,7 @@ pub(super) struct Space {
 }
 
 impl Space {
-    pub(super) fn new(before: Arc<Before>, geometry: Geometry, new: Runs) -> Self {
+    pub(super) fn new(before: Arc<OldVolume>, geometry: Geometry, new: Runs) -> Self {
         let old = before.structures();
         Space { before, geometry, old, new, groups: BTreeMap::new() }
     }
@@ -125,7 +125,7 @@ impl Space {
     }
 
     /// Notes where a structure lies that had no place yet.
-    pub(super) fn settle(&mut self, start: u64, end: u64) -> Result<()> {
+    pub(super) fn insert_structure(&mut self, start: u64, end: u64) -> Result<()> {
         let log2 = self.geometry.cluster_log2;
         let (start, end) = (start >> log2 << log2, end.div_ceil(1 << log2) << log2);
         self.new.insert(start, end);

@@ -12,7 +12,7 @@ use ondisk::xattr;
 use platfs::mkfs::layout::Runs;
 use platfs_device::map::{Failure, Map, walk};
 
-use super::before::Before;
+use super::old_volume::OldVolume;
 use crate::error::{corrupt, refused};
 use crate::{Error, Result};
 
@@ -49,27 +49,27 @@ pub(super) struct Survey {
 }
 
 /// What is in the way.
-pub(super) struct Way<'w> {
+pub(super) struct InTheWay<'w> {
     /// Blocks that must be left.
     pub(super) evicted: &'w Runs,
     /// Groups that stay; inodes behind them change their numbers.
     pub(super) groups: u32,
 }
 
-impl Way<'_> {
+impl InTheWay<'_> {
     fn has(&self, start: Block, count: u64) -> bool {
         self.evicted.at_or_after(start.0).is_some_and(|(from, _)| from < start.0 + count)
     }
 
     /// Whether inodes change their numbers.
-    pub(super) fn renumbers(&self, before: &Before) -> bool {
+    pub(super) fn renumbers(&self, before: &OldVolume) -> bool {
         (self.groups..before.geometry.groups)
             .any(|group| before.descriptor(Group(group)).free_inodes() < before.geometry.inodes_per_group)
     }
 }
 
 /// Looks at all inodes in use.
-pub(super) fn survey(before: &Before, way: &Way<'_>) -> Result<Survey> {
+pub(super) fn survey(before: &OldVolume, way: &InTheWay<'_>) -> Result<Survey> {
     let mut found = Survey::default();
     let renumbers = way.renumbers(before);
     let values = before.raw.features().incompat.contains(Incompat::EA_INODE);
@@ -92,7 +92,7 @@ pub(super) fn survey(before: &Before, way: &Way<'_>) -> Result<Survey> {
 
 /// Calls `work` for each inode in use of a group.
 pub(super) fn each_inode(
-    before: &Before,
+    before: &OldVolume,
     group: Group,
     work: &mut dyn FnMut(Inode) -> Result<()>,
 ) -> Result<()> {
@@ -146,7 +146,7 @@ pub(super) fn has_map(inode: &Inode) -> bool {
 }
 
 /// All of a file's map.
-pub(super) fn map_of(before: &Before, geometry: &Geometry, inode: &Inode) -> Result<Map> {
+pub(super) fn map_of(before: &OldVolume, geometry: &Geometry, inode: &Inode) -> Result<Map> {
     let seed = before.sealer.inode_seed(inode.number(), inode.generation());
     let extents = inode.flags().contains(InodeFlags::EXTENTS);
     let read = |block: Block| {
@@ -168,7 +168,7 @@ pub(super) fn map_of(before: &Before, geometry: &Geometry, inode: &Inode) -> Res
     }
 }
 
-fn judge(before: &Before, way: &Way<'_>, group: Group, inode: Inode) -> Result<Option<Owner>> {
+fn judge(before: &OldVolume, way: &InTheWay<'_>, group: Group, inode: Inode) -> Result<Option<Owner>> {
     let geometry = &before.geometry;
     if inode.number() == InodeNumber::RESIZE {
         return Ok(None);

@@ -14,14 +14,14 @@ use platfs::mkfs::layout::{Tables, superblock_groups};
 use platfs_device::Device;
 use zerocopy::IntoBytes;
 
-use super::before::{Before, own_bits};
 use super::bits::Bits;
 use super::inodes::Inodes;
+use super::old_volume::{OldVolume, own_bits};
 use super::space::Space;
 
 /// What the new volume is made of, as far as its structures go.
 pub(super) struct Writer<'a> {
-    pub(super) before: &'a Before,
+    pub(super) before: &'a OldVolume,
     pub(super) raw: RawSuperblock,
     pub(super) geometry: Geometry,
     pub(super) sealer: Sealer,

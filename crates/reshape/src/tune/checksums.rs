@@ -13,8 +13,8 @@ use ondisk::units::{Block, Group, InodeNumber};
 use platfs::mkfs::FeatureEdit;
 use platfs_device::Device;
 
-use super::Work;
-use super::directories::{self, Change};
+use super::TuneWork;
+use super::directories::{self, LayoutChange};
 use crate::Result;
 use crate::draft::Draft;
 use crate::error::{Error, refused};
@@ -25,7 +25,7 @@ const CHECKSUM_CRC32C: u8 = 1;
 const PIECE: usize = 256 << 10;
 
 /// Brings about the features of checksums and the UUID that are asked for, and every checksum that follows.
-pub(super) fn follow(work: &mut Work<'_>, before: &RawSuperblock) -> Result<()> {
+pub(super) fn follow(work: &mut TuneWork<'_>, before: &RawSuperblock) -> Result<()> {
     let mut target = *work.draft.superblock();
     choose(work, &mut target)?;
     let (old, new) = (*work.draft.sealer(), Sealer::from_superblock(&target));
@@ -59,7 +59,7 @@ pub(super) fn follow(work: &mut Work<'_>, before: &RawSuperblock) -> Result<()> 
 }
 
 /// The features, the UUID and the seed as they will be.
-fn choose(work: &mut Work<'_>, target: &mut RawSuperblock) -> Result<()> {
+fn choose(work: &mut TuneWork<'_>, target: &mut RawSuperblock) -> Result<()> {
     let asked = |bit: FeatureBit| {
         work.request.features.iter().rev().find_map(|edit| match edit {
             FeatureEdit::Set(one) if *one == bit => Some(true),
@@ -244,7 +244,7 @@ fn inodes(draft: &Draft, [old, new]: [Layout; 2]) -> Result<()> {
         draft.put_block(block, &bytes)?;
     }
     let orphans = InodeNumber::new(raw.s_orphan_file_inum.get());
-    let change = Change { draft, old, new };
+    let change = LayoutChange { draft, old, new };
     each_inode(draft, &mut |inode| {
         if inode.links() > 0 {
             below(&change, inode, orphans == Some(inode.number()))?;
@@ -254,7 +254,7 @@ fn inodes(draft: &Draft, [old, new]: [Layout; 2]) -> Result<()> {
 }
 
 /// What hangs below an inode in use: nodes of its map, its block of attributes, blocks of a directory.
-fn below(change: &Change<'_>, inode: &Inode, is_orphan_file: bool) -> Result<()> {
+fn below(change: &LayoutChange<'_>, inode: &Inode, is_orphan_file: bool) -> Result<()> {
     let draft = change.draft;
     let attributes = inode.attribute_block();
     if attributes.0 != 0 {

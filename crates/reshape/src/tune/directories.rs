@@ -10,7 +10,7 @@ use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::seal::DIRECTORY_TAIL_LEN;
 use ondisk::units::Block;
 
-use super::{Work, checksums};
+use super::{TuneWork, checksums};
 use crate::Result;
 use crate::draft::Draft;
 
@@ -19,13 +19,13 @@ pub(super) const REWRITTEN: [&str; 4] =
     ["directory-checksum-missing", "index-limit", "index-checksum", "index-root"];
 
 /// A directory on its way from one layout to another.
-pub(super) struct Change<'d> {
+pub(super) struct LayoutChange<'d> {
     pub(super) draft: &'d Draft,
     pub(super) old: Layout,
     pub(super) new: Layout,
 }
 
-impl Change<'_> {
+impl LayoutChange<'_> {
     /// Rewrites all blocks of a directory that can be rewritten in place.
     pub(super) fn directory(&self, inode: &Inode) -> Result<()> {
         if inode.flags().contains(InodeFlags::INLINE_DATA) {
@@ -168,7 +168,7 @@ fn needs_index(draft: &Draft, inode: &Inode) -> Result<bool> {
 
 /// Turns on indexes: directories of more than one block get theirs from the check of the draft, which takes the mark of
 /// an index without an index for a broken one.
-pub(super) fn index_all(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn index_all(work: &mut TuneWork<'_>) -> Result<()> {
     work.deepen()?;
     work.draft.reshape(|raw| {
         let mut features = raw.features();

@@ -8,7 +8,7 @@ use ondisk::inode::{FileType, InodeFlags};
 use ondisk::quota::QuotaKind;
 use platfs::mkfs::FeatureEdit;
 
-use super::{Work, headers, hidden, width};
+use super::{TuneWork, headers, hidden, width};
 use crate::Result;
 use crate::error::{Error, refused};
 
@@ -22,7 +22,7 @@ const ON_FIRST: [&str; 5] = ["sparse_super", "fast_commit", "has_journal", "orph
 const ENCRYPTION_MODES: [u8; 4] = [1, 4, 0, 0];
 
 /// Turns the features that are asked for on and off.
-pub(super) fn apply(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn apply(work: &mut TuneWork<'_>) -> Result<()> {
     let (on, off) = wanted(work)?;
     for bit in off {
         turn_off(work, bit)?;
@@ -55,7 +55,7 @@ pub(super) fn apply(work: &mut Work<'_>) -> Result<()> {
 }
 
 /// A journal that is asked for takes the place of the one that is there.
-fn replace_journal(work: &mut Work<'_>) -> Result<()> {
+fn replace_journal(work: &mut TuneWork<'_>) -> Result<()> {
     if work.request.journal.is_none() {
         return Ok(());
     }
@@ -69,7 +69,7 @@ fn replace_journal(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-fn protection(work: &mut Work<'_>) -> Result<()> {
+fn protection(work: &mut TuneWork<'_>) -> Result<()> {
     let mmp = &work.request.mmp;
     let has = work.draft.features().incompat.contains(Incompat::MMP);
     match (mmp.interval, mmp.clear) {
@@ -93,7 +93,7 @@ pub(super) fn name_of(bit: FeatureBit) -> &'static str {
 }
 
 /// Features to turn on and to turn off, of those that are not so already, in order.
-fn wanted(work: &Work<'_>) -> Result<(Vec<FeatureBit>, Vec<FeatureBit>)> {
+fn wanted(work: &TuneWork<'_>) -> Result<(Vec<FeatureBit>, Vec<FeatureBit>)> {
     let before = work.draft.features();
     let mut after = before;
     for edit in &work.request.features {
@@ -133,7 +133,7 @@ fn is_of_checksums(bit: FeatureBit) -> bool {
     )
 }
 
-fn flag(work: &mut Work<'_>, bit: FeatureBit, on: bool) -> Result<()> {
+fn flag(work: &mut TuneWork<'_>, bit: FeatureBit, on: bool) -> Result<()> {
     work.draft.reshape(|raw| {
         let mut features: Features = raw.features();
         features.set(bit, on);
@@ -141,7 +141,7 @@ fn flag(work: &mut Work<'_>, bit: FeatureBit, on: bool) -> Result<()> {
     })
 }
 
-fn turn_on(work: &mut Work<'_>, bit: FeatureBit) -> Result<()> {
+fn turn_on(work: &mut TuneWork<'_>, bit: FeatureBit) -> Result<()> {
     if is_of_checksums(bit) {
         return Ok(());
     }
@@ -189,7 +189,7 @@ fn turn_on(work: &mut Work<'_>, bit: FeatureBit) -> Result<()> {
 }
 
 /// A volume whose seed was never set gets one.
-fn seed_hashes(work: &mut Work<'_>) {
+fn seed_hashes(work: &mut TuneWork<'_>) {
     let random = work.request.random;
     let raw = work.draft.superblock_mut();
     if raw.s_hash_seed.iter().all(|word| word.get() == 0) {
@@ -200,13 +200,13 @@ fn seed_hashes(work: &mut Work<'_>) {
 }
 
 /// Types stand in all entries of directories, or in none.
-fn types(work: &mut Work<'_>, on: bool) -> Result<()> {
+fn types(work: &mut TuneWork<'_>, on: bool) -> Result<()> {
     work.deepen()?;
     work.expected.insert("entry-type");
     flag(work, FeatureBit::Incompat(Incompat::FILETYPE), on)
 }
 
-fn turn_off(work: &mut Work<'_>, bit: FeatureBit) -> Result<()> {
+fn turn_off(work: &mut TuneWork<'_>, bit: FeatureBit) -> Result<()> {
     if is_of_checksums(bit) {
         return Ok(());
     }
@@ -256,7 +256,7 @@ fn turn_off(work: &mut Work<'_>, bit: FeatureBit) -> Result<()> {
 }
 
 /// Linux does not open a file whose size is beyond what it may be without huge_file, and no check says so.
-fn refuse_large_files(work: &Work<'_>) -> Result<()> {
+fn refuse_large_files(work: &TuneWork<'_>) -> Result<()> {
     let geometry = work.draft.geometry();
     let (size, first) = (geometry.block_size, geometry.first_inode);
     super::checksums::each_inode(&work.draft, &mut |inode| {
@@ -278,7 +278,7 @@ fn refuse_large_files(work: &Work<'_>) -> Result<()> {
 }
 
 /// Features that have to be there first.
-fn needs(work: &Work<'_>, bit: FeatureBit) -> Result<()> {
+fn needs(work: &TuneWork<'_>, bit: FeatureBit) -> Result<()> {
     let features = work.draft.features();
     let small = work.draft.geometry().inode_size == 128;
     let missing = match bit {
@@ -298,7 +298,7 @@ fn needs(work: &Work<'_>, bit: FeatureBit) -> Result<()> {
     refused(format!("{} needs {missing}", name_of(bit)))
 }
 
-fn makes_journal(work: &Work<'_>) -> bool {
+fn makes_journal(work: &TuneWork<'_>) -> bool {
     let journal = FeatureBit::Compat(Compat::HAS_JOURNAL);
     work.request.journal.is_some() || work.request.features.contains(&FeatureEdit::Set(journal))
 }

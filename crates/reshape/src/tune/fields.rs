@@ -4,7 +4,7 @@ use ondisk::superblock::{RawSuperblock, STATE_ERROR};
 use ondisk::units::{high_u16, low_u16};
 use platfs::mkfs::OnError;
 
-use super::Work;
+use super::TuneWork;
 use crate::Result;
 use crate::error::{Error, refused};
 
@@ -57,7 +57,7 @@ pub enum Field {
 }
 
 /// Stores all fields that are asked for.
-pub(super) fn apply(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn apply(work: &mut TuneWork<'_>) -> Result<()> {
     for field in &work.request.fields {
         if let Field::HashSeed(_) = field {
             work.deepen()?;

@@ -6,13 +6,13 @@ use ondisk::geometry::Geometry;
 use ondisk::superblock::RawSuperblock;
 use ondisk::units::{Block, Group, InodeNumber};
 
-use super::Work;
+use super::TuneWork;
 use crate::Result;
 use crate::draft::runs_of;
 use crate::error::refused;
 
 /// Gives the blocks of backups up that only volumes without `sparse_super` have.
-pub(super) fn thin_backups(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn thin_backups(work: &mut TuneWork<'_>) -> Result<()> {
     work.deepen()?;
     let edit = |raw: &mut RawSuperblock| {
         let mut features = raw.features();
@@ -36,7 +36,7 @@ pub(super) fn thin_backups(work: &mut Work<'_>) -> Result<()> {
 }
 
 /// Gives the blocks up that are kept for more descriptors, and the inode that has them.
-pub(super) fn give_up_growth(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn give_up_growth(work: &mut TuneWork<'_>) -> Result<()> {
     work.deepen()?;
     let edit = |raw: &mut RawSuperblock| {
         let mut features = raw.features();

@@ -16,7 +16,7 @@ use platfs::{OpenOptions, Volume};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
-use super::Work;
+use super::TuneWork;
 use crate::Result;
 use crate::draft::runs_of;
 use crate::error::{Error, refused};
@@ -28,7 +28,7 @@ const LEAST_VOLUME: u64 = 2048;
 /// Part of the journal's size that the fast-commit area has where nothing else is said.
 const FAST_COMMIT_SHARE: u64 = 64;
 
-impl Work<'_> {
+impl TuneWork<'_> {
     fn set_compat(&mut self, feature: Compat, on: bool) -> Result<()> {
         self.draft.reshape(|raw| {
             let mut features = raw.features();
@@ -67,7 +67,7 @@ impl Work<'_> {
 }
 
 /// Blocks of the log and of the area for fast commits.
-fn journal_size(work: &Work<'_>) -> Result<(u32, u32)> {
+fn journal_size(work: &TuneWork<'_>) -> Result<(u32, u32)> {
     let geometry = work.draft.geometry();
     let options = work.request.journal.unwrap_or_default();
     let log = match options.size {
@@ -93,7 +93,7 @@ fn journal_size(work: &Work<'_>) -> Result<(u32, u32)> {
 }
 
 /// Makes a journal.
-pub(super) fn add_journal(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn add_journal(work: &mut TuneWork<'_>) -> Result<()> {
     work.deepen()?;
     let (log, fast) = journal_size(work)?;
     let (blocks, geometry) = (log + fast, *work.draft.geometry());
@@ -121,7 +121,7 @@ pub(super) fn add_journal(work: &mut Work<'_>) -> Result<()> {
 }
 
 /// Names the journal in the superblock, with the copy of its map.
-fn name_journal(work: &mut Work<'_>, inode: &Inode, blocks: i64) {
+fn name_journal(work: &mut TuneWork<'_>, inode: &Inode, blocks: i64) {
     overhead(work, blocks);
     let raw = work.draft.superblock_mut();
     raw.s_journal_inum.set(InodeNumber::JOURNAL.get());
@@ -134,7 +134,7 @@ fn name_journal(work: &mut Work<'_>, inode: &Inode, blocks: i64) {
 }
 
 /// What Linux does not count as space for files, where that is noted.
-fn overhead(work: &mut Work<'_>, blocks: i64) {
+fn overhead(work: &mut TuneWork<'_>, blocks: i64) {
     let ratio = i64::from(work.draft.geometry().blocks_per_cluster());
     let raw = work.draft.superblock_mut();
     let noted = i64::from(raw.s_overhead_clusters.get());
@@ -145,7 +145,7 @@ fn overhead(work: &mut Work<'_>, blocks: i64) {
 }
 
 /// Gives up the journal: an inode of the volume, or the name of a device.
-pub(super) fn remove_journal(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn remove_journal(work: &mut TuneWork<'_>) -> Result<()> {
     work.deepen()?;
     let number = work.draft.superblock().s_journal_inum.get();
     if number == 0 {
@@ -168,7 +168,7 @@ pub(super) fn forget_journal(raw: &mut RawSuperblock) {
 }
 
 /// Makes the file that lists orphans.
-pub(super) fn add_orphan_file(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn add_orphan_file(work: &mut TuneWork<'_>) -> Result<()> {
     work.deepen()?;
     let geometry = *work.draft.geometry();
     let blocks = match work.request.orphan_file_size {
@@ -196,7 +196,7 @@ pub(super) fn add_orphan_file(work: &mut Work<'_>) -> Result<()> {
 }
 
 /// Gives up the file that lists orphans, which lists none: the volume was closed.
-pub(super) fn remove_orphan_file(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn remove_orphan_file(work: &mut TuneWork<'_>) -> Result<()> {
     work.deepen()?;
     work.give_up_file(work.draft.superblock().s_orphan_file_inum.get())?;
     work.draft.superblock_mut().s_orphan_file_inum.set(0);
@@ -208,7 +208,7 @@ pub(super) fn remove_orphan_file(work: &mut Work<'_>) -> Result<()> {
     })
 }
 
-fn quota_field<'w>(work: &'w mut Work<'_>, kind: QuotaKind) -> &'w mut U32 {
+fn quota_field<'w>(work: &'w mut TuneWork<'_>, kind: QuotaKind) -> &'w mut U32 {
     let raw = work.draft.superblock_mut();
     match kind {
         QuotaKind::User => &mut raw.s_usr_quota_inum,
@@ -219,7 +219,7 @@ fn quota_field<'w>(work: &'w mut Work<'_>, kind: QuotaKind) -> &'w mut U32 {
 
 /// What each id uses. Values of attributes in inodes of their own are not counted here: that is left to the check of
 /// the draft.
-fn usage(work: &Work<'_>, kind: QuotaKind) -> Result<BTreeMap<u32, Usage>> {
+fn usage(work: &TuneWork<'_>, kind: QuotaKind) -> Result<BTreeMap<u32, Usage>> {
     let raw = work.draft.superblock();
     let own = [raw.s_prj_quota_inum.get(), raw.s_orphan_file_inum.get()];
     let (first, block_size) = (work.draft.geometry().first_inode, work.draft.geometry().block_size);
@@ -243,7 +243,7 @@ fn usage(work: &Work<'_>, kind: QuotaKind) -> Result<BTreeMap<u32, Usage>> {
 }
 
 /// Makes the file of a kind of quota, with what is in use.
-pub(super) fn add_quota(work: &mut Work<'_>, kind: QuotaKind) -> Result<()> {
+pub(super) fn add_quota(work: &mut TuneWork<'_>, kind: QuotaKind) -> Result<()> {
     if quota_field(work, kind).get() != 0 {
         return Ok(());
     }
@@ -285,7 +285,7 @@ pub(super) fn add_quota(work: &mut Work<'_>, kind: QuotaKind) -> Result<()> {
 }
 
 /// The limits of an ordinary file from before the feature `quota`; it stays.
-fn earlier_limits(work: &mut Work<'_>, kind: QuotaKind) -> Result<Option<Vec<u8>>> {
+fn earlier_limits(work: &mut TuneWork<'_>, kind: QuotaKind) -> Result<Option<Vec<u8>>> {
     let volume = Volume::open(Arc::clone(work.draft.base()), &OpenOptions::new())?;
     let limits = volume.quota().earlier(kind)?;
     if limits.is_some() {
@@ -296,7 +296,7 @@ fn earlier_limits(work: &mut Work<'_>, kind: QuotaKind) -> Result<Option<Vec<u8>
 }
 
 /// Gives up the file of a kind of quota, and the limits in it.
-pub(super) fn remove_quota(work: &mut Work<'_>, kind: QuotaKind) -> Result<()> {
+pub(super) fn remove_quota(work: &mut TuneWork<'_>, kind: QuotaKind) -> Result<()> {
     let number = quota_field(work, kind).get();
     if number != 0 {
         work.deepen()?;
@@ -307,7 +307,7 @@ pub(super) fn remove_quota(work: &mut Work<'_>, kind: QuotaKind) -> Result<()> {
 }
 
 /// The feature stands for any of the files.
-fn set_quota_feature(work: &mut Work<'_>) -> Result<()> {
+fn set_quota_feature(work: &mut TuneWork<'_>) -> Result<()> {
     work.draft.reshape(|raw| {
         let any = [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum];
         let mut features = raw.features();
@@ -317,7 +317,7 @@ fn set_quota_feature(work: &mut Work<'_>) -> Result<()> {
 }
 
 /// Begins the protection against two mounts.
-pub(super) fn add_mmp(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn add_mmp(work: &mut TuneWork<'_>) -> Result<()> {
     work.deepen()?;
     let place = work.draft.take(Block(0), 1)?;
     let Some((block, _)) = place.first().copied() else { return refused("no block is free") };
@@ -331,7 +331,7 @@ pub(super) fn add_mmp(work: &mut Work<'_>) -> Result<()> {
 }
 
 /// Writes the block of the protection as that of a volume that nobody uses.
-pub(super) fn write_mmp(work: &mut Work<'_>, interval: u16) -> Result<()> {
+pub(super) fn write_mmp(work: &mut TuneWork<'_>, interval: u16) -> Result<()> {
     if interval > MMP_MAX_INTERVAL {
         return Err(Error::Usage(format!("an interval of {interval} seconds is over {MMP_MAX_INTERVAL}")));
     }
@@ -349,7 +349,7 @@ pub(super) fn write_mmp(work: &mut Work<'_>, interval: u16) -> Result<()> {
 }
 
 /// Ends the protection against two mounts.
-pub(super) fn remove_mmp(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn remove_mmp(work: &mut TuneWork<'_>) -> Result<()> {
     work.deepen()?;
     let block = Block(work.draft.superblock().s_mmp_block.get());
     work.draft.release(&[(block, 1)])?;

@@ -7,13 +7,13 @@ use ondisk::superblock::RawSuperblock;
 use ondisk::units::{Block, Group, InodeNumber};
 use platfs_device::Device;
 
-use super::Work;
+use super::TuneWork;
 use crate::Result;
 use crate::error::{Error, refused};
 
 /// Gives inodes `size` bytes. Each group's table goes to its block of `places`, which is free but for the table that it has
 /// now; to any free run if there are none.
-pub(super) fn change(work: &mut Work<'_>, size: u16, places: &[Block]) -> Result<()> {
+pub(super) fn change(work: &mut TuneWork<'_>, size: u16, places: &[Block]) -> Result<()> {
     let before = *work.draft.geometry();
     if size == before.inode_size {
         return Ok(());
@@ -70,7 +70,7 @@ pub(super) fn change(work: &mut Work<'_>, size: u16, places: &[Block]) -> Result
 }
 
 /// All records that were ever used.
-fn read_all(work: &Work<'_>) -> Result<Vec<(InodeNumber, Vec<u8>)>> {
+fn read_all(work: &TuneWork<'_>) -> Result<Vec<(InodeNumber, Vec<u8>)>> {
     let size = usize::from(work.draft.geometry().inode_size);
     let mut records = Vec::new();
     for (group, begun) in work.draft.tables_begun() {
@@ -90,7 +90,7 @@ fn read_all(work: &Work<'_>) -> Result<Vec<(InodeNumber, Vec<u8>)>> {
 }
 
 /// Gives the old tables back and takes room for new ones, which may lie over the old.
-fn tables(work: &mut Work<'_>, had: u32, has: u32) -> Result<Vec<(Group, Block)>> {
+fn tables(work: &mut TuneWork<'_>, had: u32, has: u32) -> Result<Vec<(Group, Block)>> {
     let flexible = work.draft.features().incompat.contains(Incompat::FLEX_BG);
     let mut moved = Vec::new();
     for group in (0..work.draft.geometry().groups).map(Group) {
@@ -109,7 +109,11 @@ fn tables(work: &mut Work<'_>, had: u32, has: u32) -> Result<Vec<(Group, Block)>
 }
 
 /// Gives the old tables back and takes these places for new ones.
-fn tables_at(work: &mut Work<'_>, had: u32, (has, places): (u32, &[Block])) -> Result<Vec<(Group, Block)>> {
+fn tables_at(
+    work: &mut TuneWork<'_>,
+    had: u32,
+    (has, places): (u32, &[Block]),
+) -> Result<Vec<(Group, Block)>> {
     let old = |group| (work.draft.descriptor(group).inode_table(), u64::from(had));
     let given: Vec<_> = (0..work.draft.geometry().groups).map(Group).map(old).collect();
     work.draft.release(&given)?;
@@ -127,7 +131,7 @@ pub(super) fn table_blocks(raw: &RawSuperblock, size: u16) -> Result<u32> {
 }
 
 /// What Linux does not count as space for files, where that is noted.
-fn overhead(work: &mut Work<'_>, more: u64) -> Result<()> {
+fn overhead(work: &mut TuneWork<'_>, more: u64) -> Result<()> {
     let groups = u64::from(work.draft.geometry().groups);
     let raw = work.draft.superblock_mut();
     let noted = raw.s_overhead_clusters.get();

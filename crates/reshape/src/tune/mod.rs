@@ -56,7 +56,7 @@ pub struct Tuned {
 }
 
 /// A draft on its way.
-struct Work<'r> {
+struct TuneWork<'r> {
     draft: Draft,
     request: &'r Request,
     /// Kinds of issues whose repair is a part of the change.
@@ -66,7 +66,7 @@ struct Work<'r> {
     deep: bool,
 }
 
-impl Work<'_> {
+impl TuneWork<'_> {
     /// Before the first change of something else than the superblock: the volume must be sound.
     fn deepen(&mut self) -> Result<()> {
         if self.deep {
@@ -126,7 +126,7 @@ fn tune_in_place(
     }
     let open = if request.mmp.clear { Draft::open_marked } else { Draft::open };
     let draft = open(Arc::clone(device), limits)?;
-    let mut work = Work { draft, request, expected: BTreeSet::new(), notes: Vec::new(), deep: false };
+    let mut work = TuneWork { draft, request, expected: BTreeSet::new(), notes: Vec::new(), deep: false };
     fields::apply(&mut work)?;
     if before.s_rev_level.get() == 0 && request.is_for_revision_1() {
         work.draft.reshape(RawSuperblock::begin_revision_1)?;

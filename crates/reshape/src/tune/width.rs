@@ -14,7 +14,7 @@ use ondisk::units::{Block, Group, InodeNumber, low_u32};
 use platfs::mkfs::FeatureEdit;
 use platfs_device::Device;
 
-use super::{Request, Work, checksums};
+use super::{Request, TuneWork, checksums};
 use crate::Result;
 use crate::draft::{Change, Draft, Limits};
 use crate::error::refused;
@@ -73,7 +73,7 @@ pub(super) fn moving(device: &Arc<dyn Device>, wide: bool, limits: &Limits) -> R
 }
 
 /// Makes the descriptors wide or narrow.
-pub(super) fn change(work: &mut Work<'_>, wide: bool) -> Result<()> {
+pub(super) fn change(work: &mut TuneWork<'_>, wide: bool) -> Result<()> {
     if !wide && work.draft.geometry().blocks > u64::from(u32::MAX) {
         return refused("64bit can't be turned off: the volume has more than 4,294,967,295 blocks");
     }
@@ -94,7 +94,7 @@ pub(super) fn change(work: &mut Work<'_>, wide: bool) -> Result<()> {
 }
 
 /// Takes blocks that are kept for growth, or gives them back: their number and the inode that has them.
-fn room(work: &mut Work<'_>, raw: &mut RawSuperblock, had: u32, has: u32) -> Result<()> {
+fn room(work: &mut TuneWork<'_>, raw: &mut RawSuperblock, had: u32, has: u32) -> Result<()> {
     let geometry = *work.draft.geometry();
     if geometry.first_meta_bg.is_some() {
         return refused("64bit can't change along with other things with meta_bg; ask for it alone");
@@ -150,7 +150,7 @@ fn backups(geometry: &Geometry) -> Vec<Group> {
 }
 
 /// Makes blocks that were descriptors such as are kept for growth: those of group 0 list their copies.
-fn list_copies(work: &mut Work<'_>, indexes: std::ops::Range<u32>) -> Result<()> {
+fn list_copies(work: &mut TuneWork<'_>, indexes: std::ops::Range<u32>) -> Result<()> {
     let geometry = *work.draft.geometry();
     for index in indexes {
         let mut bytes = vec![0; geometry.block_size.bytes_usize()];

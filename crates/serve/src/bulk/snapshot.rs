@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use platfs::device::{Device, Keeping, Taking};
-use platfs_forensics::{Ground, used};
+use platfs::device::{Device, Snapshot, SnapshotDevice};
+use platfs_forensics::{RawImage, used};
 
 use super::{Halt, Job};
 
@@ -17,7 +17,7 @@ use super::{Halt, Job};
 /// # Errors
 /// Another snapshot that is being taken; a read or a write that failed; what `go_on` says.
 pub fn take(
-    keeping: &Arc<Keeping>,
+    keeping: &Arc<SnapshotDevice>,
     to: Arc<dyn Device>,
     go_on: impl FnMut(u64) -> Result<(), Halt>,
 ) -> Result<u64, Halt> {
@@ -29,7 +29,7 @@ pub fn take(
 /// # Errors
 /// As [`take`].
 pub fn take_believing(
-    keeping: &Arc<Keeping>,
+    keeping: &Arc<SnapshotDevice>,
     to: Arc<dyn Device>,
     is_true: impl FnOnce() -> bool,
     go_on: impl FnMut(u64) -> Result<(), Halt>,
@@ -38,22 +38,26 @@ pub fn take_believing(
     // A volume of which the bitmaps can't be read is copied as a whole.
     let ranges = needed(&taking);
     if let Some(ranges) = ranges.filter(|_| is_true()) {
-        taking.only(ranges);
+        taking.restrict_to(ranges);
     }
     taking.copy(go_on)?;
     Ok(taking.bytes())
 }
 
-fn needed(taking: &Taking) -> Option<Vec<std::ops::Range<u64>>> {
+fn needed(taking: &Snapshot) -> Option<Vec<std::ops::Range<u64>>> {
     let (after, _) = platfs::journal::replayed(taking.view()).ok()?;
-    used::ranges(&Ground::open(after).ok()?).ok()
+    used::ranges(&RawImage::open(after).ok()?).ok()
 }
 
 /// The same on behalf of a program.
 ///
 /// # Errors
 /// As [`take`].
-pub fn snapshot(job: &Job<'_>, keeping: &Arc<Keeping>, to: Arc<dyn Device>) -> Result<Vec<String>, Halt> {
+pub fn snapshot(
+    job: &Job<'_>,
+    keeping: &Arc<SnapshotDevice>,
+    to: Arc<dyn Device>,
+) -> Result<Vec<String>, Halt> {
     take(keeping, to, |bytes| {
         job.count(|done| done.bytes = bytes);
         job.go_on()

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use platfs::Volume;
 use platfs::device::Device;
 use platfs_reshape::resize::{
-    Left, Watch, grow_in_use, moves_in_use, shrink_in_use, size_in_use, smallest_in_use,
+    ShrinkWork, Watch, grow_in_use, moves_in_use, shrink_in_use, size_in_use, smallest_in_use,
 };
 
 use super::protocol::{Request, flag};
@@ -72,7 +72,7 @@ fn least(volume: &Volume) -> Result<u64, String> {
     Ok(least.blocks << least.block_size.log2())
 }
 
-fn shrunk(volume: &Volume, wanted: u64, watcher: &dyn Watcher) -> Result<Left, String> {
+fn shrunk(volume: &Volume, wanted: u64, watcher: &dyn Watcher) -> Result<ShrinkWork, String> {
     let done = shrink_in_use(volume, wanted, &Asking(watcher));
     done.map(|(_, left)| left).map_err(|error| error.to_string())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use platfs::device::Keeping;
+use platfs::device::SnapshotDevice;
 use platfs::{Error, Volume};
 
 use crate::bulk::Terms;
@@ -28,7 +28,7 @@ pub trait Served: Send + Sync {
     fn failed(&self, error: &Error);
 
     /// The device, where snapshots of it can be taken.
-    fn keeping(&self) -> Option<Arc<Keeping>>;
+    fn keeping(&self) -> Option<Arc<SnapshotDevice>>;
 
     /// Whether a program, at the other end of a socket, may do what is about all of the volume.
     fn keeps(&self, peer: fuse::Caller) -> bool;

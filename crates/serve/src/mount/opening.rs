@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ondisk::features::{Compat, Incompat, RoCompat};
 use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
-use platfs::device::{Device, Keeping};
+use platfs::device::{Device, SnapshotDevice};
 use platfs::placement::Placing;
 use platfs::{Key, OpenOptions, Volume, WriteOrder};
 
@@ -34,7 +34,7 @@ pub struct Opened {
     /// Keeps writers off while only this reads.
     pub shared: Option<Shared>,
     /// The device, where it is written: snapshots of it can be taken.
-    pub keeping: Option<Arc<Keeping>>,
+    pub keeping: Option<Arc<SnapshotDevice>>,
 }
 
 /// Opens an image as the options say.
@@ -101,7 +101,7 @@ enum NotWritten {
 }
 
 /// Why not, if it can't be.
-fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<(Volume, Arc<Keeping>), NotWritten> {
+fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<(Volume, Arc<SnapshotDevice>), NotWritten> {
     if options.noload {
         return Err(NotWritten::Else("`noload` is for reading".into()));
     }
@@ -121,7 +121,7 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<(Volume, Arc<Ke
     if let Some(blocks) = options.stripe {
         how = how.stripe(blocks);
     }
-    let keeping = Arc::new(Keeping::new(device));
+    let keeping = Arc::new(SnapshotDevice::new(device));
     let volume = Volume::open(Arc::clone(&keeping) as Arc<dyn Device>, &how)
         .map_err(|error| NotWritten::Else(not_writable(&*keeping, &shown, &error)))?;
     Ok((volume, keeping))

@@ -45,15 +45,15 @@ impl Files {
     }
 
     /// The directory of an object, and its name there.
-    fn place<'k>(&self, key: &'k str) -> Result<(io::Result<Directory>, &'k OsStr)> {
+    fn directory_of<'k>(&self, key: &'k str) -> Result<(io::Result<Directory>, &'k OsStr)> {
         let (above, name) = split(checked(key)?);
         Ok((Directory::open(&self.root).and_then(|root| root.descend(above)), name))
     }
 
     /// An object, opened.
     fn open(&self, key: &str) -> Result<(File, Facts)> {
-        let (above, name) = self.place(key)?;
-        above.and_then(|above| above.open_file(name)).map_err(|why| said(key, &why))
+        let (above, name) = self.directory_of(key)?;
+        above.and_then(|above| above.open_file(name)).map_err(|why| object_error(key, &why))
     }
 
     /// Names of a directory that can be parts of keys, sorted, and whether each is a directory. None if there is none.
@@ -61,7 +61,9 @@ impl Files {
         let prefix = if prefix.is_empty() { prefix } else { checked(prefix)? };
         match Directory::open(&self.root).and_then(|root| root.descend(prefix)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            opened => opened.and_then(|directory| entries(&directory)).map_err(|why| said(prefix, &why)),
+            opened => {
+                opened.and_then(|directory| entries(&directory)).map_err(|why| object_error(prefix, &why))
+            }
         }
     }
 
@@ -105,7 +107,7 @@ impl Files {
             let _ = making.remove_file(&made);
             placed.and_then(|()| above.sync())
         };
-        bring().map_err(|why| said(key, &why))
+        bring().map_err(|why| object_error(key, &why))
     }
 }
 
@@ -116,7 +118,7 @@ fn split(key: &str) -> (&Path, &OsStr) {
 }
 
 /// The failure of a file as that of an object.
-fn said(key: &str, error: &io::Error) -> Error {
+fn object_error(key: &str, error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Error::Missing(key.to_owned()),
         io::ErrorKind::AlreadyExists => Error::Exists(key.to_owned()),
@@ -131,7 +133,7 @@ fn version(bytes: &[u8]) -> Version {
 
 impl Objects for Files {
     fn get(&self, key: &str, most: u64) -> Result<Object> {
-        let failed = |why: io::Error| said(key, &why);
+        let failed = |why: io::Error| object_error(key, &why);
         let (file, _) = self.open(key)?;
         let mut bytes = Vec::new();
         file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
@@ -143,7 +145,7 @@ impl Objects for Files {
     }
 
     fn range(&self, key: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
-        let failed = |why: io::Error| said(key, &why);
+        let failed = |why: io::Error| object_error(key, &why);
         let (file, facts) = self.open(key)?;
         let len = len.min(facts.size.saturating_sub(offset));
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
@@ -171,7 +173,7 @@ impl Objects for Files {
     }
 
     fn head(&self, key: &str) -> Result<Option<Listed>> {
-        let (above, name) = self.place(key)?;
+        let (above, name) = self.directory_of(key)?;
         match above.and_then(|above| above.look(name)) {
             Ok(facts) if facts.kind == Kind::File => {
                 let (seconds, nanos) = facts.modified;
@@ -181,7 +183,7 @@ impl Objects for Files {
             }
             Ok(facts) => Err(Error::damaged(key, format!("is {}, not a regular file", facts.kind.noun()))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(said(key, &error)),
+            Err(error) => Err(object_error(key, &error)),
         }
     }
 
@@ -202,9 +204,9 @@ impl Objects for Files {
     }
 
     fn remove(&self, key: &str) -> Result<()> {
-        let (above, name) = self.place(key)?;
+        let (above, name) = self.directory_of(key)?;
         match above.and_then(|above| above.remove_file(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(said(key, &error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(object_error(key, &error)),
             _ => Ok(()),
         }
     }
@@ -284,8 +286,8 @@ mod tests {
         // More than the memory of any machine.
         let huge = fs::File::options().write(true).open(top.path().join("manifest")).unwrap();
         huge.set_len(1 << 43).unwrap();
-        let said = files.replace("manifest", b"new", &version).unwrap_err().to_string();
-        assert!(said.contains("has more than"), "{said}");
+        let object_error = files.replace("manifest", b"new", &version).unwrap_err().to_string();
+        assert!(object_error.contains("has more than"), "{object_error}");
     }
 
     #[test]
@@ -300,11 +302,14 @@ mod tests {
         symlink(top.path().join("outside"), root.join("chunk/link")).unwrap();
         symlink(top.path(), root.join("elsewhere")).unwrap();
         for key in ["chunk/pipe", "chunk/link"] {
-            let said = [
+            let object_error = [
                 files.get(key, 10).unwrap_err().to_string(),
                 files.range(key, 0, 4).unwrap_err().to_string(),
             ];
-            assert!(said.iter().all(|said| said.contains("not a regular file")), "{said:?}");
+            assert!(
+                object_error.iter().all(|object_error| object_error.contains("not a regular file")),
+                "{object_error:?}"
+            );
             assert!(files.head(key).unwrap_err().to_string().contains("not a regular file"));
         }
         assert!(files.get("elsewhere/outside", 10).is_err());

@@ -23,7 +23,7 @@ pub enum Fault {
 /// Decides what goes wrong: the name of the operation and the key.
 type Faults = Box<dyn FnMut(&str, &str) -> Option<Fault> + Send>;
 
-struct Kept {
+struct StoredObject {
     bytes: Vec<u8>,
     number: u64,
     modified: SystemTime,
@@ -32,7 +32,7 @@ struct Kept {
 /// A store in memory.
 #[derive(Default)]
 pub struct Memory {
-    objects: Mutex<BTreeMap<String, Kept>>,
+    objects: Mutex<BTreeMap<String, StoredObject>>,
     faults: Mutex<Option<Faults>>,
     written: AtomicU64,
     /// Seconds that its clock is ahead.
@@ -81,14 +81,14 @@ impl Memory {
         store
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, StoredObject>> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, objects: &mut BTreeMap<String, Kept>, key: &str, bytes: &[u8]) -> Version {
+    fn write(&self, objects: &mut BTreeMap<String, StoredObject>, key: &str, bytes: &[u8]) -> Version {
         let number = self.written.fetch_add(1, Ordering::Relaxed);
         let modified = SystemTime::now() + Duration::from_secs(self.ahead.load(Ordering::Relaxed));
-        objects.insert(key.to_owned(), Kept { bytes: bytes.to_vec(), number, modified });
+        objects.insert(key.to_owned(), StoredObject { bytes: bytes.to_vec(), number, modified });
         version(number)
     }
 
@@ -197,6 +197,6 @@ impl Objects for Memory {
     }
 }
 
-fn listed(key: &str, kept: &Kept) -> Listed {
+fn listed(key: &str, kept: &StoredObject) -> Listed {
     Listed { key: key.to_owned(), size: kept.bytes.len() as u64, modified: kept.modified }
 }

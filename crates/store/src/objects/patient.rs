@@ -73,7 +73,7 @@ struct Counters {
 
 /// What is asked of a store, as its permissions tell requests apart.
 #[derive(Clone, Copy)]
-enum Asked {
+enum RequestKind {
     Read = 1,
     Write = 2,
     List = 4,
@@ -90,7 +90,7 @@ struct Outage {
 
 /// What the requests of one store share.
 #[derive(Default)]
-struct Line {
+struct OutageState {
     outage: Option<Outage>,
     /// Nothing is waited for any more.
     given_up: bool,
@@ -101,9 +101,9 @@ pub struct Patient {
     inner: Arc<dyn Objects>,
     patience: Patience,
     counters: Counters,
-    line: Mutex<Line>,
+    line: Mutex<OutageState>,
     news: Condvar,
-    /// What the store has allowed: bits of [`Asked`].
+    /// What the store has allowed: bits of [`RequestKind`].
     allowed: AtomicU8,
     begun: Instant,
     /// Nanoseconds of all pauses, where time is simulated.
@@ -152,11 +152,16 @@ impl Patient {
         }
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
+    fn line(&self) -> MutexGuard<'_, OutageState> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tried<T>(&self, asked: Asked, counter: &AtomicU64, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+    fn tried<T>(
+        &self,
+        asked: RequestKind,
+        counter: &AtomicU64,
+        mut work: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
         let (begun, mut pause) = (self.now(), self.patience.pause);
         for tries in 1_u32.. {
             counter.fetch_add(1, Ordering::Relaxed);
@@ -181,7 +186,7 @@ impl Patient {
     }
 
     /// Whether the same request may succeed later.
-    fn may_pass(&self, asked: Asked, error: &Error) -> bool {
+    fn may_pass(&self, asked: RequestKind, error: &Error) -> bool {
         let was_allowed = || self.allowed.load(Ordering::Relaxed) & asked as u8 != 0;
         error.is_passing() || matches!(error, Error::Refused(_)) && was_allowed()
     }
@@ -228,13 +233,18 @@ impl Patient {
         !waited.unwrap_or_else(PoisonError::into_inner).0.given_up
     }
 
-    fn read<T>(&self, asked: Asked, len: impl Fn(&T) -> usize, work: impl FnMut() -> Result<T>) -> Result<T> {
+    fn read<T>(
+        &self,
+        asked: RequestKind,
+        len: impl Fn(&T) -> usize,
+        work: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
         let done = self.tried(asked, &self.counters.reads, work)?;
         self.counters.bytes_in.fetch_add(len(&done) as u64, Ordering::Relaxed);
         Ok(done)
     }
 
-    fn write<T>(&self, asked: Asked, bytes: &[u8], work: impl FnMut() -> Result<T>) -> Result<T> {
+    fn write<T>(&self, asked: RequestKind, bytes: &[u8], work: impl FnMut() -> Result<T>) -> Result<T> {
         let done = self.tried(asked, &self.counters.writes, work)?;
         self.counters.bytes_out.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(done)
@@ -242,7 +252,13 @@ impl Patient {
 
     /// Whether a refused write was an earlier try of ours. A refusal that nothing in the store explains was none: stores
     /// refuse a conditional write also while another is under way. `before` is the version that was to be replaced.
-    fn ours(&self, key: &str, bytes: &[u8], before: Option<&Version>, refusal: Error) -> Result<Version> {
+    fn own_earlier_try(
+        &self,
+        key: &str,
+        bytes: &[u8],
+        before: Option<&Version>,
+        refusal: Error,
+    ) -> Result<Version> {
         match self.inner.get(key, REPLACED_MAX) {
             Ok(object) if object.bytes == bytes => Ok(object.version),
             Ok(object) if before != Some(&object.version) => Err(refusal),
@@ -258,7 +274,7 @@ impl Patient {
 /// The part of a list that was handed over: a list may break off and be asked for again. Stores list in the order of
 /// keys. So the last key says where to go on, and no other is kept: there can be any number.
 #[derive(Default)]
-struct Handed {
+struct ListProgress {
     count: u64,
     /// The last key that was handed over.
     last: String,
@@ -269,7 +285,7 @@ struct Handed {
     met: Option<String>,
 }
 
-impl Handed {
+impl ListProgress {
     /// A try begins.
     fn begin(&mut self, prefix: &str) -> Result<()> {
         self.is_again = self.count > 0;
@@ -327,39 +343,39 @@ fn tired(failure: Error, tries: u32, time: Duration) -> Error {
 
 impl Objects for Patient {
     fn get(&self, key: &str, most: u64) -> Result<Object> {
-        self.read(Asked::Read, |object: &Object| object.bytes.len(), || self.inner.get(key, most))
+        self.read(RequestKind::Read, |object: &Object| object.bytes.len(), || self.inner.get(key, most))
     }
 
     fn range(&self, key: &str, offset: u64, len: u64) -> Result<Vec<u8>> {
-        self.read(Asked::Read, Vec::len, || self.inner.range(key, offset, len))
+        self.read(RequestKind::Read, Vec::len, || self.inner.range(key, offset, len))
     }
 
     fn put(&self, key: &str, bytes: &[u8]) -> Result<()> {
-        self.write(Asked::Write, bytes, || self.inner.put(key, bytes))
+        self.write(RequestKind::Write, bytes, || self.inner.put(key, bytes))
     }
 
     fn create(&self, key: &str, bytes: &[u8]) -> Result<Version> {
-        self.write(Asked::Write, bytes, || match self.inner.create(key, bytes) {
-            Err(refusal @ Error::Exists(_)) => self.ours(key, bytes, None, refusal),
+        self.write(RequestKind::Write, bytes, || match self.inner.create(key, bytes) {
+            Err(refusal @ Error::Exists(_)) => self.own_earlier_try(key, bytes, None, refusal),
             done => done,
         })
     }
 
     fn replace(&self, key: &str, bytes: &[u8], version: &Version) -> Result<Version> {
-        self.write(Asked::Write, bytes, || match self.inner.replace(key, bytes, version) {
-            Err(refusal @ Error::Conflict(_)) => self.ours(key, bytes, Some(version), refusal),
+        self.write(RequestKind::Write, bytes, || match self.inner.replace(key, bytes, version) {
+            Err(refusal @ Error::Conflict(_)) => self.own_earlier_try(key, bytes, Some(version), refusal),
             done => done,
         })
     }
 
     fn head(&self, key: &str) -> Result<Option<Listed>> {
-        self.read(Asked::Read, |_| 0, || self.inner.head(key))
+        self.read(RequestKind::Read, |_| 0, || self.inner.head(key))
     }
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
-        let (mut handed, mut stopped) = (Handed::default(), None);
+        let (mut handed, mut stopped) = (ListProgress::default(), None);
         let done = self.read(
-            Asked::List,
+            RequestKind::List,
             |()| 0,
             || {
                 handed.begin(prefix)?;
@@ -379,12 +395,12 @@ impl Objects for Patient {
     }
 
     fn names(&self, prefix: &str) -> Result<Vec<String>> {
-        let names = self.read(Asked::List, |_| 0, || self.inner.names(prefix))?;
+        let names = self.read(RequestKind::List, |_| 0, || self.inner.names(prefix))?;
         if names.len() > NAMES_MAX { Err(endless(prefix, NAMES_MAX)) } else { Ok(names) }
     }
 
     fn remove(&self, key: &str) -> Result<()> {
-        self.write(Asked::Remove, &[], || self.inner.remove(key))
+        self.write(RequestKind::Remove, &[], || self.inner.remove(key))
     }
 
     fn lingers(&self) -> Duration {

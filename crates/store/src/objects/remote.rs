@@ -35,7 +35,7 @@ use tokio::runtime::Runtime;
 use super::{Listed, NAMES_MAX, Object, Objects, Version, checked, endless};
 use crate::error::{Error, Result};
 use line::{Line, SMALL, Seen, Watched};
-use words::said;
+use words::object_error;
 
 /// How long nothing of a request may move.
 const STILL: Duration = Duration::from_secs(30);
@@ -169,7 +169,7 @@ impl Remote {
         let mut share = Share { still: self.still, leaving: Duration::ZERO, most: 1 };
         loop {
             match result.recv_timeout(LOOK.min(self.still)) {
-                Ok(result) => return result.map_err(|error| said(key, &error, &watched.seen())),
+                Ok(result) => return result.map_err(|error| object_error(key, &error, &watched.seen())),
                 Err(RecvTimeoutError::Timeout) => {
                     share.leaving = Duration::from_secs(self.leaving.load(Ordering::Relaxed) / SLOWEST);
                     share.most = share.most.max(self.under_way.load(Ordering::Relaxed));

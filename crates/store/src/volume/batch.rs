@@ -27,7 +27,7 @@ impl Batch {
 
     /// What records of a local log wrote, the last on top. Of several it is what is left of each: what was written again
     /// before it was sent travels once.
-    pub(super) fn of(records: &[(u32, Arc<Record>)]) -> Result<Self> {
+    pub(super) fn join(records: &[(u32, Arc<Record>)]) -> Result<Self> {
         if let [(_, only)] = records {
             let mut data = vec![0; only.data_len as usize];
             only.read(0, &mut data)?;

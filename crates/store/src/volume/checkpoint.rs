@@ -135,7 +135,7 @@ impl Core {
 
     /// One leaf of it.
     fn leaf(&self, base: &Base, head: &Head, (start, len): (u64, u64)) -> Result<Leaf> {
-        let mut made = Making::default();
+        let mut made = LeafBuilder::default();
         for piece in head.stable.pieces(start, len) {
             match piece.source {
                 Some(Source::Zeros) => {}
@@ -164,12 +164,12 @@ fn touched(ranges: &Extents) -> BTreeSet<u64> {
 
 /// A leaf that is made from front to back.
 #[derive(Default)]
-struct Making {
+struct LeafBuilder {
     leaf: Leaf,
     known: HashMap<Target, u32>,
 }
 
-impl Making {
+impl LeafBuilder {
     fn add(&mut self, start: u64, len: u64, (target, offset): (Target, u32)) {
         let objects = &mut self.leaf.objects;
         let object = *self.known.entry(target).or_insert_with(|| {

@@ -50,7 +50,7 @@ struct Tail {
     ends: bool,
 }
 
-type Held<'l> = MutexGuard<'l, Tail>;
+type TailGuard<'l> = MutexGuard<'l, Tail>;
 
 impl Local {
     /// The log, with the last record that the store has, and the last of all.
@@ -76,11 +76,11 @@ impl Local {
         self.log.token
     }
 
-    fn tail(&self) -> Held<'_> {
+    fn tail(&self) -> TailGuard<'_> {
         self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'l>(&self, tail: Held<'l>, most: Duration) -> Held<'l> {
+    fn wait<'l>(&self, tail: TailGuard<'l>, most: Duration) -> TailGuard<'l> {
         self.news.wait_timeout(tail, most).unwrap_or_else(PoisonError::into_inner).0
     }
 
@@ -107,7 +107,7 @@ impl Local {
         Ok(())
     }
 
-    fn written(&self, core: &Core) -> Result<Held<'_>> {
+    fn written(&self, core: &Core) -> Result<TailGuard<'_>> {
         let mut tail = self.tail();
         let mut taken = false;
         loop {
@@ -158,7 +158,7 @@ impl Local {
     }
 
     /// Waits for the store to take something, so that the log has room.
-    fn room<'l>(&self, mut tail: Held<'l>) -> Result<Held<'l>> {
+    fn room<'l>(&self, mut tail: TailGuard<'l>) -> Result<TailGuard<'l>> {
         let sent = tail.sent;
         tail.hurry = true;
         self.news.notify_all();
@@ -295,7 +295,7 @@ impl Core {
             if let Some((_, last)) = records.last() {
                 let last = last.number;
                 bytes = records.iter().map(|(_, record)| u64::from(record.data_len)).sum();
-                let batch = Arc::new(Batch::of(&records)?);
+                let batch = Arc::new(Batch::join(&records)?);
                 let place = (head.seq, head.before);
                 let (bytes, header) = batch.object(&head.manifest, place, Some((local.token(), last)));
                 let slots = records.into_iter().map(|(slot, _)| slot).collect();

@@ -192,7 +192,7 @@ impl Core {
         if let Some(header) = unsent.batch.header(&head.manifest, seq) {
             self.reader.remember(unsent.header, header);
         }
-        self.state_mut().settle(&unsent, target);
+        self.state_mut().mark_sent(&unsent, target);
         Ok(())
     }
 
@@ -297,7 +297,7 @@ impl Core {
 
 impl Volume {
     /// The volume, with the thread that sends what lies in its local log.
-    fn of(core: Arc<Core>, notes: Vec<String>) -> Result<Self> {
+    fn start(core: Arc<Core>, notes: Vec<String>) -> Result<Self> {
         let mut sender = None;
         if core.local.is_some() {
             let core = Arc::clone(&core);
@@ -437,7 +437,7 @@ impl State {
     }
 
     /// An object is in the store: its bytes are read from there.
-    fn settle(&mut self, unsent: &Unsent, target: Target) {
+    fn mark_sent(&mut self, unsent: &Unsent, target: Target) {
         let Some((first, others)) = unsent.slots.split_first() else { return };
         if !others.is_empty() {
             // Each record's bytes lie elsewhere in the object of them all.

@@ -116,7 +116,8 @@ impl Volume {
             manifest.holder = holder::named(holder, log.as_ref().map(|log| (log.token, sent)));
             match replace(store, (&old, &version), &manifest) {
                 Ok(Replaced::Done(manifest, version)) => {
-                    let begun = Begun { old, manifest: *manifest, version, words: holder.to_owned(), sent };
+                    let begun =
+                        OpenedHead { old, manifest: *manifest, version, words: holder.to_owned(), sent };
                     return Self::begun(store, begun, log, notes);
                 }
                 Ok(Replaced::Renewed(..)) | Err(Error::Conflict(_)) => {}
@@ -127,8 +128,8 @@ impl Volume {
     }
 
     /// The volume in its new epoch, once those before have ended.
-    fn begun(store: &Arc<Store>, begun: Begun, log: Option<Log>, notes: Vec<String>) -> Result<Self> {
-        let Begun { old, manifest, version, words, mut sent } = begun;
+    fn begun(store: &Arc<Store>, begun: OpenedHead, log: Option<Log>, notes: Vec<String>) -> Result<Self> {
+        let OpenedHead { old, manifest, version, words, mut sent } = begun;
         let mut view = View::new(store, &old);
         let reader = Arc::new(Reader::new(Arc::clone(store)));
         let End { segments, before, local } = replay(store, &old, (&mut view, &reader), true)?;
@@ -167,12 +168,12 @@ impl Volume {
             state: RwLock::new(state),
             local: beginning,
         };
-        Volume::of(Arc::new(core), notes)
+        Volume::start(Arc::new(core), notes)
     }
 }
 
 /// What an opening has found and written.
-struct Begun {
+struct OpenedHead {
     old: Manifest,
     manifest: Manifest,
     version: Version,

@@ -57,7 +57,7 @@ struct Findings {
 
 impl Findings {
     fn of(device: Arc<dyn Device>, raw: RawSuperblock) -> Self {
-        let mark = mmp::look(&*device, &raw);
+        let mark = mmp::read_block(&*device, &raw);
         let mut all = facts::Findings { raw, journal: None, mark, problems: Vec::new() };
         // Everything is shown as it stands on the device.
         match Volume::open(device, &OpenOptions::new().noload(true)) {

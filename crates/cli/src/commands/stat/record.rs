@@ -6,7 +6,7 @@ use ondisk::inode::Inode;
 use ondisk::units::InodeNumber;
 use platfs_forensics::htree::{self, Holds, Named, Node, Tree};
 use platfs_forensics::owners::{self, Part};
-use platfs_forensics::{Ground, Result};
+use platfs_forensics::{RawImage, Result};
 use serde_json::{Map, Value, json};
 
 use crate::console::{Console, Failure};
@@ -43,7 +43,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    pub(super) fn of(ground: &Ground, number: InodeNumber, parts: Parts) -> Result<Record> {
+    pub(super) fn of(ground: &RawImage, number: InodeNumber, parts: Parts) -> Result<Record> {
         let inode = ground.inode(number)?;
         let mut record = Record {
             offset: ground.place_of(number)?,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ondisk::inode::{FileType, TimeField};
-use platfs_forensics::removed::{self, Findings, Looked, Removed, Sureness};
+use platfs_forensics::removed::{self, Confidence, Findings, PastSummary, Removed};
 use platfs_host::{Directory, Facts};
 use serde_json::{Map, Value};
 
@@ -130,12 +130,12 @@ impl Undelete {
 
     fn takes(&self, one: &Removed) -> bool {
         let least = match (self.sure, self.all) {
-            (true, _) => Sureness::Sure,
-            (_, true) => Sureness::Doubtful,
-            _ => Sureness::Likely,
+            (true, _) => Confidence::Sure,
+            (_, true) => Confidence::Doubtful,
+            _ => Confidence::Likely,
         };
         let kind = one.inode.file_type();
-        one.sureness >= least && matches!(kind, Some(FileType::Regular | FileType::Symlink))
+        one.confidence >= least && matches!(kind, Some(FileType::Regular | FileType::Symlink))
     }
 }
 
@@ -145,13 +145,13 @@ fn summary(findings: &Findings, is_listed: impl Fn(&Removed) -> bool) -> String 
     for one in &findings.removed {
         if is_listed(one) {
             all += 1;
-            sure += u64::from(one.sureness == Sureness::Sure);
+            sure += u64::from(one.confidence == Confidence::Sure);
             bytes = bytes.saturating_add(one.inode.size());
         } else if one.paths.is_empty() && is_use(one) {
             nameless += 1;
         }
     }
-    let Looked { has_journal, transactions, since } = findings.past;
+    let PastSummary { has_journal, transactions, since } = findings.past;
     let past = match since.map(text::whole_seconds) {
         _ if !has_journal => {
             "there is no journal that tells of others: found is only what the records of removed \
@@ -172,14 +172,14 @@ fn summary(findings: &Findings, is_listed: impl Fn(&Removed) -> bool) -> String 
 /// Directories are part of the paths of others; a doubtful file of which nothing is known is no use to anybody.
 fn is_use(one: &Removed) -> bool {
     let is_directory = one.inode.file_type() == Some(FileType::Directory);
-    !is_directory && (one.sureness > Sureness::Doubtful || !one.paths.is_empty() || !one.runs.is_empty())
+    !is_directory && (one.confidence > Confidence::Doubtful || !one.paths.is_empty() || !one.runs.is_empty())
 }
 
-fn word(sureness: Sureness) -> &'static str {
-    match sureness {
-        Sureness::Sure => "sure",
-        Sureness::Likely => "likely",
-        Sureness::Doubtful => "doubtful",
+fn word(confidence: Confidence) -> &'static str {
+    match confidence {
+        Confidence::Sure => "sure",
+        Confidence::Likely => "likely",
+        Confidence::Doubtful => "doubtful",
     }
 }
 
@@ -188,7 +188,7 @@ fn line(console: &mut Console<'_>, one: &Removed) -> Result<(), Failure> {
     let paths: Vec<String> = one.paths.iter().map(|path| format!("/{}", Shown(path))).collect();
     let paths = if paths.is_empty() { "(no name)".to_owned() } else { paths.join(", ") };
     let why = if one.doubts.is_empty() { String::new() } else { format!(" ({})", one.doubts.join("; ")) };
-    let (sure, number, size) = (word(one.sureness), one.inode.number().get(), one.inode.size());
+    let (sure, number, size) = (word(one.confidence), one.inode.number().get(), one.inode.size());
     Ok(writeln!(console.out, "{sure:<8} {number:>10} {size:>12} {when} {paths}{why}")?)
 }
 
@@ -204,7 +204,7 @@ fn object(one: &Removed, place: Option<&[u8]>) -> Map<String, Value> {
     put("size", inode.size().into());
     put("modified", inode.time(TimeField::Modify).map(text::time).into());
     put("removed", one.removed.map(text::whole_seconds).into());
-    put("sureness", word(one.sureness).into());
+    put("confidence", word(one.confidence).into());
     put("doubts", one.doubts.clone().into());
     put("blocks", one.fate.blocks.into());
     put("reused_blocks", one.fate.reused.into());

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ondisk::inode::{FileType, TimeField};
-use platfs_forensics::Ground;
+use platfs_forensics::RawImage;
 use platfs_forensics::removed::Removed;
 use platfs_host::{Directory, Facts, Kind, Output, Place, Privacy};
 
@@ -29,7 +29,7 @@ pub(super) struct Target<'g> {
     root: Directory,
     /// Its path, for messages.
     shown: PathBuf,
-    ground: &'g Ground,
+    ground: &'g RawImage,
     /// Links that wait until all files are there: where they stand, and what they lead to.
     links: Vec<(PathBuf, Vec<u8>)>,
 }
@@ -45,7 +45,7 @@ impl<'g> Target<'g> {
     }
 
     /// Makes the directory, or takes an empty one.
-    pub(super) fn new(shown: &Path, ground: &'g Ground) -> Result<Self, Failure> {
+    pub(super) fn new(shown: &Path, ground: &'g RawImage) -> Result<Self, Failure> {
         let root = match Place::through(shown) {
             Ok(Place { directory, name, .. }) => entered(&directory, &name),
             // A path that ends in no name, as `.` or `/`.

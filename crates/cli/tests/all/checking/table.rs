@@ -76,7 +76,7 @@ impl Places {
         let volume = Volume::open(Arc::clone(&device), &OpenOptions::new()).unwrap();
         let first = volume.space().descriptor(Group(0)).unwrap();
         let at = |block: Block| block.0 as usize * BLOCK;
-        let ground = platfs_forensics::Ground::open(Arc::clone(&device)).unwrap();
+        let ground = platfs_forensics::RawImage::open(Arc::clone(&device)).unwrap();
         let of = |inode: InodeNumber| at(ground.map(&ground.inode(inode).unwrap()).unwrap().runs[0].start);
         Places {
             tables: at(first.inode_table()),

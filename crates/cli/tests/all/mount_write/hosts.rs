@@ -38,7 +38,7 @@ impl Drop for TwoWays {
 
 fn mark(image: &Path) -> RawMmp {
     let device = FileDevice::new(File::open(image).unwrap()).unwrap();
-    mmp::look(&device, &platfs::read_superblock(&device).unwrap()).unwrap()
+    mmp::read_block(&device, &platfs::read_superblock(&device).unwrap()).unwrap()
 }
 
 /// Writes a sequence as a host called "other" would.

@@ -146,7 +146,7 @@ fn fill_hole(writer: &mut DirMut<'_, '_>, hole: FileBlock) -> Result<()> {
         let kind = writer.role_of(last, &bytes);
         writer.hide_until_link(to)?;
         writer.tx.create(to, kind).copy_from_slice(&bytes);
-        if !index::lead(writer.tx.edit(above, role)?, frame.kind, writer.layout, frame.position, hole) {
+        if !index::retarget(writer.tx.edit(above, role)?, frame.kind, writer.layout, frame.position, hole) {
             return Err(writer.reader().broken(frame.at, "an index entry is not where it was found"));
         }
     }

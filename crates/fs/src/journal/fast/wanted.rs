@@ -9,7 +9,7 @@ use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::journal::fast_commit::{NameChange, is_name};
 use ondisk::units::InodeNumber;
 
-use platfs_device::journal::{Changes, Records, generation};
+use platfs_device::journal::{InodeChanges, Records, generation};
 
 use super::super::bad;
 use crate::device::{Device, Overlay};
@@ -76,7 +76,7 @@ pub(super) struct Known {
     pub(super) record: Option<Inode>,
     /// It has nothing to do with what its number was used for.
     pub(super) is_fresh: bool,
-    pub(super) changes: Changes,
+    pub(super) changes: InodeChanges,
     /// Names that it gets, less those that it loses.
     pub(super) names: i64,
 }
@@ -210,7 +210,7 @@ impl Planning {
         crate::tx::View { blocks: &**cache, format, space }.inode(number).map(Some)
     }
 
-    fn know(&self, number: InodeNumber, changes: Changes) -> Result<Known> {
+    fn know(&self, number: InodeNumber, changes: InodeChanges) -> Result<Known> {
         let before = self.used(number)?;
         let record = changes.record.as_ref().map(|bytes| self.record(number, bytes)).transpose()?;
         let is_another = |before: &Inode, record: &Inode| {
@@ -285,7 +285,7 @@ impl Planning {
         for (before, after) in entries.values_mut() {
             for number in [*before, *after].into_iter().flatten() {
                 if !self.known.contains_key(&number) {
-                    let known = self.know(number, Changes::default())?;
+                    let known = self.know(number, InodeChanges::default())?;
                     self.known.insert(number, known);
                 }
             }
@@ -304,7 +304,7 @@ impl Planning {
                 continue;
             }
             if !self.known.contains_key(parent) {
-                let known = self.know(*parent, Changes::default())?;
+                let known = self.know(*parent, InodeChanges::default())?;
                 self.known.insert(*parent, known);
             }
             let is_directory = self.known.get(parent).is_some_and(Known::is_directory);

@@ -44,11 +44,11 @@ fn compare(map: &RunMap, flags: &[bool]) {
 
 fn first_fit(flags: &[bool], from: u32, count: u32, fit: Fit) -> Option<u32> {
     let cut = |r: Span| (r.0.max(from), r.1.max(from));
-    runs(flags).into_iter().map(cut).find_map(|r| fit.place(r, count))
+    runs(flags).into_iter().map(cut).find_map(|r| fit.start_in(r, count))
 }
 
 /// The tightest of the runs that begin, or have their end cut off, within a distance; against every run.
-fn beside(map: &RunMap, flags: &[bool], near: u32, count: u32) -> Result<(), TestCaseError> {
+fn tightest_beside(map: &RunMap, flags: &[bool], near: u32, count: u32) -> Result<(), TestCaseError> {
     for (within, below) in [(0, u32::MAX), (32, 64), (32, u32::MAX), (5_000, 600), (u32::MAX, u32::MAX)] {
         let is_near = |at: u32| at.abs_diff(near) <= within;
         let places = runs(flags).into_iter().filter(|run| (count..below).contains(&(run.1 - run.0)));
@@ -57,7 +57,7 @@ fn beside(map: &RunMap, flags: &[bool], near: u32, count: u32) -> Result<(), Tes
             Some((run.1 - run.0, place))
         });
         let expected = places.min().map(|(_, place)| place);
-        let found = map.beside(near, count, (within, below), &mut Scan::default());
+        let found = map.tightest_beside(near, count, (within, below), &mut Scan::default());
         prop_assert_eq!(found, expected, "{} within {}, below {}", near, within, below);
     }
     Ok(())
@@ -105,7 +105,7 @@ proptest! {
                     if let Some(at) = best {
                         prop_assert!(flags[at as usize..(at + length) as usize].iter().all(|u| !u));
                     }
-                    beside(&map, &flags, start, length)?;
+                    tightest_beside(&map, &flags, start, length)?;
                     let below = 2 + length / 2;
                     let below = 1 << below.ilog2();
                     let under = runs(&flags).into_iter().map(|r| r.1 - r.0).filter(|&n| n < below).max();

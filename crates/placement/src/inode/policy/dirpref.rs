@@ -91,7 +91,7 @@ impl Dirpref {
             counts.dirs < max_dirs
                 && counts.inodes >= min_inodes
                 && counts.clusters >= min_clusters
-                && self.contigdirs.of(Group(group)) < in_a_row
+                && self.contigdirs.get(Group(group)) < in_a_row
         })
     }
 }
@@ -125,7 +125,7 @@ impl DirectoryPolicy for Dirpref {
 pub(super) struct GroupBytes(Mutex<BTreeMap<u32, u8>>);
 
 impl GroupBytes {
-    pub(super) fn of(&self, group: Group) -> u8 {
+    pub(super) fn get(&self, group: Group) -> u8 {
         let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         bytes.get(&group.0).copied().unwrap_or(0)
     }

@@ -50,10 +50,10 @@ const TRIES: u32 = 32;
 /// See the module.
 pub struct Near {
     candidates: usize,
-    known: Mutex<Known>,
+    state: Mutex<NearState>,
 }
 
-struct Known {
+struct NearState {
     breaks: u32,
     /// Numbers of a first lease, to whose multiples all begin, and of the largest.
     sizes: (u32, u32),
@@ -80,18 +80,18 @@ impl Near {
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
         let first = settings.value(&FIRST);
-        let known = Known {
+        let known = NearState {
             breaks: settings.value(&BREAKS),
             sizes: (first, settings.value(&MOST).max(first)),
             directories: Recent::default(),
             leases: BTreeMap::new(),
         };
         let candidates = usize::try_from(settings.value(&CANDIDATES)).unwrap_or(usize::MAX);
-        Near { candidates, known: Mutex::new(known) }
+        Near { candidates, state: Mutex::new(known) }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, NearState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn top_level(&self, view: &InodeView<'_>, hash: u32) -> Option<u32> {
@@ -112,7 +112,7 @@ impl DirectoryPolicy for Near {
     fn for_directory(&self, view: &InodeView<'_>, request: &InodeRequest) -> Goal {
         let layout = view.layout();
         let parent = view.group_of(request.parent);
-        let known = self.known();
+        let known = self.lock();
         let chosen = if request.top_level {
             self.top_level(view, request.name_hash)
         } else {
@@ -125,12 +125,12 @@ impl DirectoryPolicy for Near {
 
     fn for_file(&self, view: &InodeView<'_>, request: &InodeRequest) -> Goal {
         let home = view.group_of(request.parent);
-        let mut known = self.known();
+        let mut known = self.lock();
         known.leased(view, request.parent, home).unwrap_or_else(|| known.unleased(view, home))
     }
 
     fn created(&self, view: &InodeView<'_>, request: &InodeRequest, index: u32) {
-        let mut known = self.known();
+        let mut known = self.lock();
         let directory = known.touch(request.parent);
         if request.is_directory {
             directory.flex = Some(view.layout().flex_of(view.group_of(index)));
@@ -145,7 +145,7 @@ impl DirectoryPolicy for Near {
 
     fn freed(&self, _view: &InodeView<'_>, index: u32, was_directory: bool) {
         if was_directory {
-            let mut known = self.known();
+            let mut known = self.lock();
             let gone = known.directories.remove(index);
             known.drop_lease(gone);
         }
@@ -158,7 +158,7 @@ impl DirectoryPolicy for Near {
     }
 }
 
-impl Known {
+impl NearState {
     fn touch(&mut self, directory: u32) -> &mut Directory {
         let (_, forgotten) = self.directories.touch(directory);
         self.drop_lease(forgotten);

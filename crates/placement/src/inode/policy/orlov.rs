@@ -37,7 +37,7 @@ impl Orlov {
         last.peek(directory).copied().flatten()
     }
 
-    fn place(&self, view: &InodeView<'_>, request: &InodeRequest, parent: Group) -> Group {
+    fn choose_group(&self, view: &InodeView<'_>, request: &InodeRequest, parent: Group) -> Group {
         let layout = view.layout();
         let flexes = layout.flex_groups().max(1);
         let chosen = if request.top_level && request.is_directory {
@@ -71,7 +71,7 @@ pub(super) fn in_limits(view: &InodeView<'_>, start: u32) -> Option<u32> {
 
 impl DirectoryPolicy for Orlov {
     fn for_directory(&self, view: &InodeView<'_>, request: &InodeRequest) -> Goal {
-        Goal::in_group(self.place(view, request, view.group_of(request.parent)))
+        Goal::in_group(self.choose_group(view, request, view.group_of(request.parent)))
     }
 
     fn for_file(&self, view: &InodeView<'_>, request: &InodeRequest) -> Goal {
@@ -84,7 +84,7 @@ impl DirectoryPolicy for Orlov {
         let last = || view.first_in_flex(layout.flex_of(self.last_group(request.parent)?));
         let next = || {
             let next = parent.0.saturating_add(layout.groups_per_flex);
-            self.place(view, request, Group(if next < layout.groups { next } else { 0 }))
+            self.choose_group(view, request, Group(if next < layout.groups { next } else { 0 }))
         };
         Goal::in_group(own.or_else(last).unwrap_or_else(next))
     }

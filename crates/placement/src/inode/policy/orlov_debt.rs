@@ -53,7 +53,7 @@ impl OrlovDebt {
         let max_debt = Self::max_debt(view);
         cycle(start, layout.groups).find(|&group| {
             let counts = view.group(Group(group));
-            self.debts.of(Group(group)) < max_debt
+            self.debts.get(Group(group)) < max_debt
                 && counts.dirs < max_dirs
                 && counts.inodes >= min_inodes
                 && counts.clusters >= min_clusters

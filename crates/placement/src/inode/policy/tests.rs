@@ -49,7 +49,7 @@ fn top(name_hash: u32) -> InodeRequest {
 }
 
 fn take(engine: &InodeEngine, request: &InodeRequest) -> u32 {
-    engine.allocate(request).unwrap().keep()
+    engine.allocate(request).unwrap().into_index()
 }
 
 fn groups_of(engine: &InodeEngine, request: &InodeRequest, count: u32) -> Vec<u32> {
@@ -59,7 +59,7 @@ fn groups_of(engine: &InodeEngine, request: &InodeRequest, count: u32) -> Vec<u3
 /// Uses clusters at the start of a group.
 fn fill(space: &Engine, group: u32, count: u32) {
     let start = Cluster(u64::from(group) * u64::from(CLUSTERS));
-    space.take_exact(ClusterRun { start, count }).unwrap().keep();
+    space.take_exact(ClusterRun { start, count }).unwrap().into_run();
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn near_looks_for_a_lease_only_where_a_run_is_free() {
     let parents: Vec<u32> = (0..2).map(|_| take(&engine, &directory(0))).collect();
     // Every third number is used, so no 16 in a row are free below 200.
     for index in (3..200).step_by(3) {
-        engine.take_exact(index, false).unwrap().keep();
+        engine.take_exact(index, false).unwrap().into_index();
     }
     let taken: Vec<u32> = (0..24).map(|n| take(&engine, &file(parents[n % 2]))).collect();
     let (torn, leased): (Vec<u32>, Vec<u32>) = taken.iter().partition(|index| **index < 200);
@@ -293,7 +293,7 @@ fn threads_never_share_an_inode() {
             let mut held = Vec::new();
             for n in 0..500 {
                 let request = if n % 5 == 0 { directory(thread * 300) } else { file(thread * 300) };
-                held.extend(engine.allocate(&request).map(crate::InodeGrant::keep));
+                held.extend(engine.allocate(&request).map(crate::InodeGrant::into_index));
             }
             held
         };
@@ -385,7 +385,7 @@ proptest! {
                     let request = InodeRequest { parent, is_directory, top_level: what & 32 != 0, name_hash: number, seeded_hash: number, sequential: false };
                     match engine.allocate(&request) {
                         Ok(grant) if what & 128 == 0 => {
-                            let got = grant.keep() as usize;
+                            let got = grant.into_index() as usize;
                             prop_assert!(!flags.used[got]);
                             (flags.used[got], flags.dirs[got]) = (true, is_directory);
                         }
@@ -403,7 +403,7 @@ proptest! {
                 }
                 _ => {
                     // Free clusters move the limits.
-                    let _ = space.allocate(&crate::Request::data(Cluster(u64::from(number)), number % 900)).map(crate::Grant::keep);
+                    let _ = space.allocate(&crate::Request::data(Cluster(u64::from(number)), number % 900)).map(crate::Grant::into_run);
                 }
             }
             flags.check(&engine)?;

@@ -271,7 +271,7 @@ impl Lease {
             // So little is free that a hole cut for a neighbour tears the next file.
             return None;
         }
-        let beside = view.beside(request, rules.beside, rules.niche(view).min(long));
+        let beside = view.tightest_beside(request, rules.beside, rules.niche(view).min(long));
         let room = rules.opening(view);
         if beside.is_some() || !is_small || room == 0 {
             return beside;

@@ -24,7 +24,7 @@ fn engine(free: &[(u64, u32)]) -> Engine {
     for group in (0..GROUPS).map(Group) {
         engine.describe_group(group, 32_768, GroupContent::Uninitialised { used: &[] }).unwrap();
     }
-    engine.allocate(&Request::data(Cluster(0), GROUPS * 32_768)).unwrap().keep();
+    engine.allocate(&Request::data(Cluster(0), GROUPS * 32_768)).unwrap().into_run();
     for &(start, count) in free {
         engine.free(ClusterRun { start: Cluster(start), count }).unwrap();
     }
@@ -34,7 +34,7 @@ fn engine(free: &[(u64, u32)]) -> Engine {
 /// A new file of a directory whose last one ended at `goal`.
 fn file(engine: &Engine, goal: u64, want: u32) -> ClusterRun {
     let request = Request { owner: 77, directory: 9, ..Request::data(Cluster(goal), want) };
-    let run = engine.allocate(&request).unwrap().keep();
+    let run = engine.allocate(&request).unwrap().into_run();
     engine.closed(77);
     run
 }

@@ -20,14 +20,14 @@ use std::sync::OnceLock;
 #[derive(Default)]
 pub(super) struct Groups {
     slots: OnceLock<Box<[Slot]>>,
-    sets: Mutex<Both>,
+    sets: Mutex<GroupSets>,
     is_ready: AtomicBool,
     readying: Mutex<()>,
 }
 
 /// Groups by their largest free order, and by their mean free run.
 #[derive(Default)]
-struct Both {
+struct GroupSets {
     orders: Sets,
     means: Sets,
 }
@@ -51,7 +51,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    pub(super) fn of(buddy: &Buddy) -> Self {
+    pub(super) fn from_buddy(buddy: &Buddy) -> Self {
         Summary { free: buddy.free, mean: buddy.mean(), largest: buddy.largest_order() }
     }
 }
@@ -84,7 +84,7 @@ impl Groups {
     }
 
     /// The bitmap of a group is known now. Before all are indexed there is nothing to do.
-    pub(super) fn known(&self, view: &View<'_>, group: u32) {
+    pub(super) fn index_group(&self, view: &View<'_>, group: u32) {
         if self.is_ready.load(Ordering::Acquire) {
             let _ = self.lock(view, group);
         }
@@ -99,9 +99,16 @@ impl Groups {
     }
 
     /// The buddy cache of a group, made if need be, under the group's lock; `None` if the group does not exist.
-    pub(super) fn lock<'a>(&'a self, view: &'a View<'a>, group: u32) -> Result<Option<Held<'a>>, Refusal> {
+    pub(super) fn lock<'a>(
+        &'a self,
+        view: &'a View<'a>,
+        group: u32,
+    ) -> Result<Option<LockedBuddy<'a>>, Refusal> {
         let Some(slot) = self.slot(group) else { return Ok(None) };
-        self.loaded(view, Held { groups: self, view, slot, group, buddy: view.lock_group(&slot.buddy) })
+        self.loaded(
+            view,
+            LockedBuddy { groups: self, view, slot, group, buddy: view.lock_group(&slot.buddy) },
+        )
     }
 
     /// The same, if no other thread holds it at this moment.
@@ -109,13 +116,17 @@ impl Groups {
         &'a self,
         view: &'a View<'a>,
         group: u32,
-    ) -> Result<Option<Held<'a>>, Refusal> {
+    ) -> Result<Option<LockedBuddy<'a>>, Refusal> {
         let Some(slot) = self.slot(group) else { return Ok(None) };
         let Some(buddy) = view.try_lock_group(&slot.buddy) else { return Ok(None) };
-        self.loaded(view, Held { groups: self, view, slot, group, buddy })
+        self.loaded(view, LockedBuddy { groups: self, view, slot, group, buddy })
     }
 
-    fn loaded<'a>(&self, view: &View<'_>, mut held: Held<'a>) -> Result<Option<Held<'a>>, Refusal> {
+    fn loaded<'a>(
+        &self,
+        view: &View<'_>,
+        mut held: LockedBuddy<'a>,
+    ) -> Result<Option<LockedBuddy<'a>>, Refusal> {
         let (group, size) = (Group(held.group), view.layout().clusters_of(Group(held.group)));
         if size == 0 {
             return Ok(None);
@@ -164,7 +175,7 @@ impl Groups {
             if let Some(slot) = self.slot(group.0) {
                 let inside = |cluster: u64| u32::try_from(cluster - base).unwrap_or(u32::MAX);
                 let buddy = view.lock_mark(&slot.buddy);
-                Held { groups: self, view, slot, group: group.0, buddy }.mark(
+                LockedBuddy { groups: self, view, slot, group: group.0, buddy }.mark(
                     inside(at.0),
                     inside(end),
                     used,
@@ -185,7 +196,7 @@ impl Groups {
 }
 
 /// A group under its lock.
-pub(super) struct Held<'a> {
+pub(super) struct LockedBuddy<'a> {
     groups: &'a Groups,
     view: &'a View<'a>,
     slot: &'a Slot,
@@ -193,7 +204,7 @@ pub(super) struct Held<'a> {
     buddy: Timed<'a, Option<Buddy>>,
 }
 
-impl Held<'_> {
+impl LockedBuddy<'_> {
     pub(super) fn buddy(&self) -> Option<&Buddy> {
         self.buddy.as_ref()
     }
@@ -208,14 +219,14 @@ impl Held<'_> {
     /// Puts the group where it belongs.
     fn sort(&self) {
         let Some(buddy) = self.buddy() else { return };
-        let Summary { free, mean, largest } = Summary::of(buddy);
+        let Summary { free, mean, largest } = Summary::from_buddy(buddy);
         self.slot.free.store(free, Ordering::Relaxed);
         self.slot.mean.store(mean, Ordering::Relaxed);
         self.slot.largest.store(largest.map_or(0, |order| order + 1), Ordering::Relaxed);
         self.slot.is_known.store(true, Ordering::Release);
         let key = (free > 0).then(|| mean_key(mean, top(self.view.layout())));
         let mut both = self.view.lock(&self.groups.sets);
-        both.means.place(self.group, key);
-        both.orders.place(self.group, largest);
+        both.means.insert(self.group, key);
+        both.orders.insert(self.group, largest);
     }
 }

@@ -93,11 +93,11 @@ impl Mballoc {
             let stream = self.stream_key(&layout, request.owner);
             state.streams.insert(stream, layout.group_of(run.start).0);
         }
-        Ok(place(&mut state, request, goal, ask.mode, run))
+        Ok(choice_within(&mut state, request, goal, ask.mode, run))
     }
 
     /// What a window has beyond the request becomes a preallocation; returns what is dropped instead.
-    fn keep(
+    fn set_aside(
         &self,
         view: &View<'_>,
         request: &Request,
@@ -141,7 +141,7 @@ impl Mballoc {
 }
 
 /// Which part of the found run is granted; the rest becomes a preallocation.
-fn place(state: &mut State, request: &Request, goal: Goal, mode: Mode, whole: ClusterRun) -> Choice {
+fn choice_within(state: &mut State, request: &Request, goal: Goal, mode: Mode, whole: ClusterRun) -> Choice {
     if whole.count <= request.want || mode == Mode::Plain {
         return Choice::free(whole.start, whole.count.min(request.want));
     }
@@ -220,7 +220,7 @@ impl BlockPolicy for Mballoc {
             Source::FreeWithSurplus(whole) => {
                 self.groups.mark(view, whole, true);
                 view.note(Counter::Preallocated, u64::from(whole.count - choice.run.count));
-                self.keep(view, request, whole, choice.run)
+                self.set_aside(view, request, whole, choice.run)
             }
         }
     }
@@ -246,7 +246,7 @@ impl BlockPolicy for Mballoc {
 
     /// A read-ahead makes the buddy cache, too (`ext4_mb_prefetch_fini`): the group enters its sets.
     fn loaded(&self, view: &View<'_>, group: Group) {
-        self.groups.known(view, group.0);
+        self.groups.index_group(view, group.0);
     }
 
     fn changed(&self, view: &View<'_>, run: ClusterRun, used: bool) {

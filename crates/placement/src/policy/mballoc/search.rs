@@ -5,7 +5,7 @@
 //! takes the first free run that it meets.
 
 use super::group::Buddy;
-use super::groups::{Groups, Held, Summary, top};
+use super::groups::{Groups, LockedBuddy, Summary, top};
 use super::tunables::{Generation, Tunables};
 use crate::request::{Kind, Refusal};
 use crate::stats::{Counter, Criterion, CriterionStats};
@@ -32,7 +32,7 @@ pub(super) struct Search<'a> {
     found: u32,
     /// The first run there is, however short (the kernel's `HINT_FIRST`).
     takes_first: bool,
-    best: Option<Found>,
+    best: Option<BestExtent>,
     /// What of the best run is marked.
     marked: Option<ClusterRun>,
     state: Status,
@@ -40,7 +40,7 @@ pub(super) struct Search<'a> {
 }
 
 #[derive(Clone, Copy)]
-struct Found {
+struct BestExtent {
     group: u32,
     start: u32,
     len: u32,
@@ -174,7 +174,7 @@ impl<'a> Search<'a> {
         Ok(self.marked)
     }
 
-    fn run_of(&self, found: Found) -> ClusterRun {
+    fn run_of(&self, found: BestExtent) -> ClusterRun {
         let base = self.view.layout().group_start(Group(found.group)).0;
         let start = Cluster(base + u64::from(found.start));
         ClusterRun { start, count: found.len.min(self.goal) }
@@ -296,7 +296,7 @@ impl<'a> Search<'a> {
     }
 
     /// Locks a group to look at it. From 6.17 on one that another thread holds is passed by, unless everything is taken.
-    fn lock(&self, group: u32, criterion: Criterion) -> Result<Option<Held<'a>>, Refusal> {
+    fn lock(&self, group: u32, criterion: Criterion) -> Result<Option<LockedBuddy<'a>>, Refusal> {
         if self.tunables.generation == Generation::From617 && criterion != Criterion::AnyFree {
             return self.groups.try_lock(self.view, group);
         }
@@ -323,7 +323,8 @@ impl<'a> Search<'a> {
             other => other?,
         };
         let Some(mut held) = locked else { return Ok(()) };
-        let Some(buddy) = held.buddy().filter(|buddy| self.good(Summary::of(buddy), group, criterion, order))
+        let Some(buddy) =
+            held.buddy().filter(|buddy| self.good(Summary::from_buddy(buddy), group, criterion, order))
         else {
             return Ok(());
         };
@@ -360,7 +361,7 @@ impl<'a> Search<'a> {
         for order in (order..32).filter(|&order| buddy.count(order) > 0) {
             if let Some(start) = buddy.first_of_order(order) {
                 self.found += 1;
-                self.best = Some(Found { group, start, len: self.goal });
+                self.best = Some(BestExtent { group, start, len: self.goal });
                 self.state = Status::Taken;
                 self.view.note(Counter::TwoPowerHits, 1);
                 return;
@@ -379,7 +380,7 @@ impl<'a> Search<'a> {
             let len = if buddy.is_free(start) { buddy.extent(start, stripe) } else { 0 };
             if len >= stripe {
                 self.found += 1;
-                self.best = Some(Found { group, start, len });
+                self.best = Some(BestExtent { group, start, len });
                 self.state = Status::Taken;
                 return;
             }
@@ -399,13 +400,13 @@ impl<'a> Search<'a> {
                 }
             }
             let len = buddy.extent(at, self.goal);
-            self.measure(Found { group, start: at, len });
+            self.measure(BestExtent { group, start: at, len });
             at = buddy.next_free(at + len);
         }
         self.check_limits(true);
     }
 
-    fn measure(&mut self, found: Found) {
+    fn measure(&mut self, found: BestExtent) {
         self.found += 1;
         if found.len == self.goal || self.takes_first {
             self.best = Some(found);

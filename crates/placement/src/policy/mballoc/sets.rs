@@ -14,7 +14,7 @@ pub(super) struct Sets {
 
 impl Sets {
     /// Puts a group under `key`, or nowhere.
-    pub(super) fn place(&mut self, group: u32, key: Option<u32>) {
+    pub(super) fn insert(&mut self, group: u32, key: Option<u32>) {
         let before = self.places.get(&group).copied();
         if before.map(|(key, _)| key) == key {
             return;

@@ -29,7 +29,7 @@ fn engine(tunables: Tunables) -> Engine {
 
 fn start_of(tunables: Tunables, want: u32) -> u64 {
     let request = Request { owner: 9, size: u64::from(want), ..Request::data(Cluster(0), want) };
-    engine(tunables).allocate(&request).unwrap().keep().start.0
+    engine(tunables).allocate(&request).unwrap().into_run().start.0
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn pools_are_whole_stripes() {
     assert_eq!(tunables.group_prealloc(engine.layout()), 528);
     // The kernel measures what is free at a stripe no further than a stripe needs: buddies of 16 and of 64 at 48.
     let request = Request { owner: 9, ..Request::data(Cluster(0), 4) };
-    assert_eq!(engine.allocate(&request).unwrap().keep().start.0, 48);
+    assert_eq!(engine.allocate(&request).unwrap().into_run().start.0, 48);
     assert_eq!(engine.stats().get(Counter::Preallocated), 16 + 64 - 4);
 }
 
@@ -58,7 +58,7 @@ fn rotating_disks_are_scanned_in_order_first() {
     let engine = engine(plain);
     // Longer than the mean of either group: no set is asked for it, and the first pass sees both.
     let request = Request { owner: 9, size: 4_091, ..Request::data(Cluster(0), 4_091) };
-    engine.allocate(&request).unwrap().keep();
+    engine.allocate(&request).unwrap().into_run();
     assert!(engine.stats().criterion(crate::stats::Criterion::GoalLenFast).groups_considered >= 1);
 }
 
@@ -67,7 +67,7 @@ fn what_is_found_at_the_goal_counts_as_an_extent_that_was_looked_at() {
     let engine = engine(Tunables { mb_stream_req: 0, ..Tunables::new(Generation::From617) });
     let piece = |offset: u64, goal: u64| {
         let request = Request { owner: 9, offset, extends: offset > 0, ..Request::data(Cluster(goal), 4) };
-        engine.allocate(&Request { growing: true, size: offset + 4, ..request }).unwrap().keep()
+        engine.allocate(&Request { growing: true, size: offset + 4, ..request }).unwrap().into_run()
     };
     let scanned = || engine.stats().get(Counter::ExtentsScanned);
     let first = piece(0, 0);
@@ -87,11 +87,11 @@ fn of_searches_that_go_on_at_once_one_gets_the_best_run() {
         // Free: 5 to 1,000, 1,001 to 2,001, 2,002 to 3,500 (the longest) and 3,501 to 4,096, in either group.
         for at in [1_000, 2_001, 3_500, 5_096, 6_097, 7_596] {
             let one = Request { extends: true, ..Request::metadata(Cluster(at), 1) };
-            assert_eq!(engine.allocate(&one).unwrap().keep().start.0, at);
+            assert_eq!(engine.allocate(&one).unwrap().into_run().start.0, at);
         }
         let take = |owner| {
             let request = Request { owner, size: 4, ..Request::data(Cluster(0), 4) };
-            engine.allocate(&request).unwrap().keep().start.0
+            engine.allocate(&request).unwrap().into_run().start.0
         };
         let found: Vec<_> = (9..12).map(take).collect();
         (found, engine.stats().get(Counter::Lost))
@@ -114,7 +114,7 @@ fn threads_search_side_by_side() {
             for file in 0..40 {
                 let owner = 100 + thread * 40 + file;
                 let request = Request { owner, size: 3, ..Request::data(Cluster(0), 3) };
-                kept.push(engine.allocate(&request).unwrap().keep());
+                kept.push(engine.allocate(&request).unwrap().into_run());
                 engine.closed(owner);
                 if file % 3 == 2 {
                     engine.free(kept.swap_remove(0)).unwrap();
@@ -134,7 +134,7 @@ fn threads_search_side_by_side() {
         let mut left = 8_182 - used;
         while left > 0 {
             let request = Request { owner: 9, size: 1, ..Request::data(Cluster(0), 1) };
-            left -= u64::from(engine.allocate(&request).unwrap().keep().count);
+            left -= u64::from(engine.allocate(&request).unwrap().into_run().count);
         }
         assert_eq!(engine.stats().get(Counter::Lost), 0, "{generation:?}");
     }
@@ -165,11 +165,11 @@ fn the_best_available_run_is_taken_as_it_was_found() {
     for generation in [Generation::From65, Generation::From617] {
         let engine = engine(Tunables { forced_goal: 2_048, ..Tunables::new(generation) });
         for (at, count) in [(1_000, 1), (2_001, 1), (3_500, 1), (4_101, 4_091)] {
-            engine.take_exact(ClusterRun { start: Cluster(at), count }).unwrap().keep();
+            engine.take_exact(ClusterRun { start: Cluster(at), count }).unwrap().into_run();
         }
         // Free runs of 995, 1,000, 1,498 and 595: none has 2,048, on average they have 1,022.
         let request = Request { owner: 9, size: 4, ..Request::data(Cluster(0), 4) };
-        assert_eq!(engine.allocate(&request).unwrap().keep().count, 4);
+        assert_eq!(engine.allocate(&request).unwrap().into_run().count, 4);
         assert_eq!(engine.stats().get(Counter::Preallocated), 512 - 4, "{generation:?}");
     }
 }
@@ -178,7 +178,7 @@ fn the_best_available_run_is_taken_as_it_was_found() {
 fn fragmented(tunables: Tunables) -> Engine {
     let engine = engine(tunables);
     for at in (65..8_192).step_by(80).filter(|at| !(4_076..4_101).contains(at) && *at < 8_172) {
-        engine.take_exact(ClusterRun { start: Cluster(at), count: 20 }).unwrap().keep();
+        engine.take_exact(ClusterRun { start: Cluster(at), count: 20 }).unwrap().into_run();
     }
     engine
 }
@@ -189,7 +189,7 @@ fn a_pool_that_is_found_nowhere_is_forgotten() {
     for generation in [Generation::From65, Generation::From617] {
         let engine = fragmented(Tunables::new(generation));
         let request = Request { owner: 9, ..Request::data(Cluster(0), 4) };
-        assert_eq!(engine.allocate(&request).unwrap().keep().count, 4);
+        assert_eq!(engine.allocate(&request).unwrap().into_run().count, 4);
         assert_eq!(engine.stats().get(Counter::Preallocated), 0, "{generation:?}");
         assert_eq!(engine.stats().criterion(Criterion::GoalLenSlow).hits, 1, "{generation:?}");
     }
@@ -200,10 +200,10 @@ fn a_pool_that_is_found_nowhere_is_forgotten() {
 fn streams_begin_in_the_first_group() {
     let engine = engine(Tunables::new(Generation::From617));
     let request = Request { owner: 9, growing: true, size: 96, ..Request::data(Cluster(5_000), 96) };
-    assert!(engine.allocate(&request).unwrap().keep().start.0 < 4_096);
+    assert!(engine.allocate(&request).unwrap().into_run().start.0 < 4_096);
     // A small one begins in the group of its own goal.
     let small = Request { owner: 10, ..Request::data(Cluster(5_000), 4) };
-    assert!(engine.allocate(&small).unwrap().keep().start.0 >= 4_096);
+    assert!(engine.allocate(&small).unwrap().into_run().start.0 >= 4_096);
 }
 
 /// A call that reserves space says how much it wants.
@@ -215,7 +215,7 @@ fn reserved_space_is_not_raised() {
         let engine = engine(Tunables::new(Generation::From617));
         let file = Some(FileState { reserved, ..file });
         let request = Request { owner: 9, file, ..Request::data(Cluster(0), want) };
-        assert_eq!(engine.allocate(&request).unwrap().keep().count, want);
+        assert_eq!(engine.allocate(&request).unwrap().into_run().count, want);
         engine.stats().get(Counter::Preallocated)
     };
     assert_eq!([preallocated(true, 9), preallocated(true, 90)], [0, 0]);
@@ -227,9 +227,9 @@ fn reserved_space_is_not_raised() {
 fn the_place_behind_a_file_is_tried_for_windows_only() {
     let engine = engine(Tunables { mb_group_prealloc: 32, ..Tunables::new(Generation::From617) });
     let small = Request { owner: 9, offset: 4, extends: true, size: 8, ..Request::data(Cluster(4_500), 4) };
-    assert_ne!(engine.allocate(&small).unwrap().keep().start.0, 4_500);
+    assert_ne!(engine.allocate(&small).unwrap().into_run().start.0, 4_500);
     let large = Request { offset: 40, size: 48, growing: true, ..small };
-    assert_eq!(engine.allocate(&large).unwrap().keep().start.0, 4_500);
+    assert_eq!(engine.allocate(&large).unwrap().into_run().start.0, 4_500);
 }
 
 /// A group whose bitmap comes later is found by its sets.
@@ -256,7 +256,7 @@ fn a_group_enters_its_sets_when_its_bitmap_comes() {
     // Nothing is known to be free, so that all searches but the last ones pass it by.
     assert_eq!(engine.allocate(&request).unwrap_err(), Refusal::NeedBitmap(Group(2)));
     engine.load_group(Group(2), &[0; 512]).unwrap();
-    assert_eq!(engine.allocate(&request).unwrap().keep().start.0, 8_192);
+    assert_eq!(engine.allocate(&request).unwrap().into_run().start.0, 8_192);
     assert_eq!(engine.stats().criterion(Criterion::GoalLenFast).hits, 1);
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fuse::{Caller, Entry};
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
-use platfs::device::Keeping;
+use platfs::device::SnapshotDevice;
 use platfs::rights::Powers;
 use platfs::{Error, Volume};
 
@@ -136,7 +136,7 @@ impl Served for Tree {
         self.after_damage(error);
     }
 
-    fn keeping(&self) -> Option<Arc<Keeping>> {
+    fn keeping(&self) -> Option<Arc<SnapshotDevice>> {
         self.keeping.get().cloned()
     }
 

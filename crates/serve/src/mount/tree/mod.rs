@@ -31,7 +31,7 @@ use fuse::{
 };
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
-use platfs::device::Keeping;
+use platfs::device::SnapshotDevice;
 use platfs::rights::READ;
 use platfs::{AccessTimes, Error, Metadata, Reclaimed, Volume};
 use serde_json::{Value, json};
@@ -88,7 +88,7 @@ pub struct Tree {
     /// Work that changes names beside the kernel.
     beside: Beside,
     /// The device, of which snapshots can be taken.
-    keeping: OnceLock<Arc<Keeping>>,
+    keeping: OnceLock<Arc<SnapshotDevice>>,
 }
 
 /// A request that changes something: the tree, and its volume at the time of the request.
@@ -181,7 +181,7 @@ impl Tree {
     }
 
     /// Notes the device, so that snapshots of it can be taken.
-    pub fn on(&self, keeping: Option<Arc<Keeping>>) {
+    pub fn on(&self, keeping: Option<Arc<SnapshotDevice>>) {
         if let Some(keeping) = keeping {
             let _ = self.keeping.set(keeping);
         }

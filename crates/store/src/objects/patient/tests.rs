@@ -204,12 +204,12 @@ fn a_list_that_breaks_off_goes_on_behind_what_was_handed_over() {
 
 #[test]
 fn a_list_without_order_does_not_go_on() {
-    let mut handed = Handed::default();
+    let mut handed = ListProgress::default();
     handed.begin("vol/").unwrap();
     assert!(handed.is_new("vol/b", "vol/").unwrap() && handed.is_new("vol/a", "vol/").unwrap());
     assert!(handed.begin("vol/").unwrap_err().to_string().contains("no order"));
     // In order until it broke off, and not behind that place.
-    let mut handed = Handed::default();
+    let mut handed = ListProgress::default();
     handed.begin("vol/").unwrap();
     assert!(handed.is_new("vol/a", "vol/").unwrap() && handed.is_new("vol/b", "vol/").unwrap());
     handed.begin("vol/").unwrap();
@@ -217,13 +217,13 @@ fn a_list_without_order_does_not_go_on() {
     assert!(handed.is_new("vol/d", "vol/").unwrap());
     assert!(handed.is_new("vol/c", "vol/").unwrap_err().to_string().contains("no order"));
     // The first try handed over `a` and `c` and broke off. The second shows that the list has no order: `b` comes behind `c`.
-    let mut handed = Handed::default();
+    let mut handed = ListProgress::default();
     handed.begin("vol/").unwrap();
     assert!(handed.is_new("vol/a", "vol/").unwrap() && handed.is_new("vol/c", "vol/").unwrap());
     handed.begin("vol/").unwrap();
     assert!(!handed.is_new("vol/a", "vol/").unwrap() && !handed.is_new("vol/c", "vol/").unwrap());
     assert!(handed.is_new("vol/b", "vol/").unwrap_err().to_string().contains("no order"));
-    let mut long = Handed { count: LISTED_MAX, ..Handed::default() };
+    let mut long = ListProgress { count: LISTED_MAX, ..ListProgress::default() };
     let said = long.is_new("vol/a", "vol/").unwrap_err().to_string();
     assert!(said.contains("vol/") && said.contains(&LISTED_MAX.to_string()), "{said}");
 }

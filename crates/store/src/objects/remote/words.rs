@@ -65,7 +65,7 @@ fn worded(status: Option<u16>, text: &str) -> String {
 }
 
 /// The failure of a request about a key as ours.
-pub(super) fn said(key: &str, error: &Theirs, seen: &Seen) -> Error {
+pub(super) fn object_error(key: &str, error: &Theirs, seen: &Seen) -> Error {
     if seen.is_too_long {
         return Error::damaged(key, format!("the store answers with more than {} bytes", seen.most));
     }

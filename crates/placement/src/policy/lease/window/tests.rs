@@ -34,7 +34,7 @@ fn grow(engine: &Engine, owner: u64, offset: u64, want: u32, goal: u64) -> Clust
         growing: true,
         ..Request::data(Cluster(goal), want)
     };
-    engine.allocate(&request).unwrap().keep()
+    engine.allocate(&request).unwrap().into_run()
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_large_file_takes_the_windows_back() {
 #[test]
 fn many_short_windows_are_taken_back_before_a_file_is_torn() {
     let engine = engine();
-    engine.allocate(&Request::data(Cluster(0), 8 * 32_768)).unwrap().keep();
+    engine.allocate(&Request::data(Cluster(0), 8 * 32_768)).unwrap().into_run();
     // Files that grow have what is free but for crumbs.
     for owner in 0..90 {
         for (from, count) in [(0, 300), (600, 1)] {

@@ -10,10 +10,10 @@ use ondisk::geometry::Geometry;
 use ondisk::units::Group;
 use platfs::mkfs::layout::{Layout, Runs, Tables};
 
-use super::before::{Before, parts, structures};
+use super::old_volume::{OldVolume, parts, structures};
 
 /// The structures of the volume as it will be.
-pub(super) struct Places {
+pub(super) struct NewTables {
     /// Of each group. Those of `homeless` groups are still where they were.
     pub(super) tables: Vec<Tables>,
     /// Blocks that nothing of the old volume may stay in; whole clusters.
@@ -28,7 +28,7 @@ pub(super) fn kept(before: &Geometry, after: &Geometry) -> u32 {
 }
 
 /// Finds places for all that does not depend on free space.
-pub(super) fn plan(before: &Before, after: &Geometry) -> Result<Places> {
+pub(super) fn plan(before: &OldVolume, after: &Geometry) -> Result<NewTables> {
     let old = &before.geometry;
     let kept = kept(old, after);
     let mut evicted = Runs::default();
@@ -46,7 +46,7 @@ pub(super) fn plan(before: &Before, after: &Geometry) -> Result<Places> {
     });
     let homeless = homeless.collect();
     new_groups(before, after, &mut tables)?;
-    Ok(Places { tables, evicted, homeless })
+    Ok(NewTables { tables, evicted, homeless })
 }
 
 /// The end of a group's header.
@@ -56,7 +56,7 @@ fn end(geometry: &Geometry, group: Group) -> u64 {
 }
 
 /// Lays out the groups behind the old ones.
-fn new_groups(before: &Before, after: &Geometry, tables: &mut Vec<Tables>) -> Result<()> {
+fn new_groups(before: &OldVolume, after: &Geometry, tables: &mut Vec<Tables>) -> Result<()> {
     let first = tables.len();
     let stride = before.raw.s_raid_stride.get();
     let layout = Layout { geometry: *after, packed: false, stride };
@@ -79,7 +79,7 @@ fn new_groups(before: &Before, after: &Geometry, tables: &mut Vec<Tables>) -> Re
 }
 
 /// What is used of old groups, with all structures of the volume that lie in them.
-fn used(before: &Before, after: &Geometry, groups: Range<u32>) -> Result<Runs> {
+fn used(before: &OldVolume, after: &Geometry, groups: Range<u32>) -> Result<Runs> {
     let mut runs = Runs::default();
     let log2 = after.cluster_log2;
     for group in groups.map(Group) {
@@ -94,7 +94,7 @@ fn used(before: &Before, after: &Geometry, groups: Range<u32>) -> Result<Runs> {
     Ok(runs)
 }
 
-impl Places {
+impl NewTables {
     /// All structures; whole clusters.
     pub(super) fn structures(&self, after: &Geometry) -> Runs {
         structures(after, &self.tables)

@@ -23,44 +23,44 @@ const LOCKS: usize = 64;
 const WORD: u64 = 64;
 
 /// Passes everything on to another device, and keeps what it was for a copy that is being taken.
-pub struct Keeping {
+pub struct SnapshotDevice {
     inner: Arc<dyn Device>,
     /// The copy; writes hold it while they are under way.
-    copy: RwLock<Option<Arc<Moment>>>,
+    copy: RwLock<Option<Arc<SnapshotView>>>,
 }
 
-impl Keeping {
+impl SnapshotDevice {
     /// A device of which no copy is taken as yet.
     #[must_use]
     pub fn new(inner: Arc<dyn Device>) -> Self {
-        Keeping { inner, copy: RwLock::new(None) }
+        SnapshotDevice { inner, copy: RwLock::new(None) }
     }
 
     /// Begins a copy of what the device is now, into another of at least its size that reads as zeros.
     ///
     /// # Errors
     /// `ResourceBusy`: a copy is being taken already. `InvalidInput`: the other is too small.
-    pub fn begin(self: &Arc<Self>, to: Arc<dyn Device>) -> io::Result<Taking> {
-        let moment = Arc::new(Moment::new(Arc::clone(&self.inner), to)?);
+    pub fn begin(self: &Arc<Self>, to: Arc<dyn Device>) -> io::Result<Snapshot> {
+        let view = Arc::new(SnapshotView::new(Arc::clone(&self.inner), to)?);
         let mut copy = self.copy.write().unwrap_or_else(PoisonError::into_inner);
         if copy.is_some() {
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, "a snapshot is being taken already"));
         }
-        *copy = Some(Arc::clone(&moment));
-        Ok(Taking { of: Arc::clone(self), moment })
+        *copy = Some(Arc::clone(&view));
+        Ok(Snapshot { of: Arc::clone(self), view })
     }
 
     /// Does what changes a range, after what was there is copied.
     fn change(&self, range: Range<u64>, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let copy = self.copy.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(moment) = &*copy {
-            moment.save(range);
+        if let Some(view) = &*copy {
+            view.save(range);
         }
         work()
     }
 }
 
-impl Device for Keeping {
+impl Device for SnapshotDevice {
     fn size(&self) -> u64 {
         self.inner.size()
     }
@@ -104,38 +104,38 @@ impl Device for Keeping {
 }
 
 /// A copy that is being taken. Ends with this value.
-pub struct Taking {
-    of: Arc<Keeping>,
-    moment: Arc<Moment>,
+pub struct Snapshot {
+    of: Arc<SnapshotDevice>,
+    view: Arc<SnapshotView>,
 }
 
-impl Taking {
+impl Snapshot {
     /// The device as it was when the copy was begun, for reading.
     #[must_use]
     pub fn view(&self) -> Arc<dyn Device> {
-        Arc::clone(&self.moment) as Arc<dyn Device>
+        Arc::clone(&self.view) as Arc<dyn Device>
     }
 
     /// From now on only these ranges are copied; the rest of the copy stays as it is. May be called once.
-    pub fn only(&self, ranges: impl IntoIterator<Item = Range<u64>>) {
-        let mut needed = vec![0; self.moment.done.len()];
+    pub fn restrict_to(&self, ranges: impl IntoIterator<Item = Range<u64>>) {
+        let mut needed = vec![0; self.view.done.len()];
         for range in ranges {
-            for part in parts(&range, self.moment.size) {
+            for part in parts(&range, self.view.size) {
                 if let Some(word) = needed.get_mut(word_of(part)) {
                     *word |= bit_of(part);
                 }
             }
         }
         // The first one has said what is needed.
-        let _ = self.moment.needed.set(needed);
+        let _ = self.view.needed.set(needed);
     }
 
     /// Bytes that are to be copied at most.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let all = self.moment.size;
+        let all = self.view.size;
         let count = |needed: &Vec<u64>| needed.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
-        self.moment.needed.get().map_or(all, |needed| (count(needed) << PART_LOG2).min(all))
+        self.view.needed.get().map_or(all, |needed| (count(needed) << PART_LOG2).min(all))
     }
 
     /// Copies all that is not copied yet; `go_on` gets the bytes that were looked at so far.
@@ -144,29 +144,29 @@ impl Taking {
     /// What `go_on` says; a read or a write that failed, also one on behalf of others.
     pub fn copy<E: From<io::Error>>(&self, mut go_on: impl FnMut(u64) -> Result<(), E>) -> Result<(), E> {
         let mut copied = 0;
-        for part in 0..self.moment.parts() {
-            if !self.moment.is_needed(part) {
+        for part in 0..self.view.parts() {
+            if !self.view.is_needed(part) {
                 continue;
             }
             copied += PART;
-            let one = self.moment.lock(part);
-            self.moment.copy(part, &one)?;
+            let one = self.view.lock(part);
+            self.view.copy(part, &one)?;
             drop(one);
             go_on(copied)?;
         }
-        self.moment.failure()?;
+        self.view.failure()?;
         Ok(())
     }
 }
 
-impl Drop for Taking {
+impl Drop for Snapshot {
     fn drop(&mut self) {
         *self.of.copy.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
 /// A device as it was at a moment.
-struct Moment {
+struct SnapshotView {
     now: Arc<dyn Device>,
     to: Arc<dyn Device>,
     size: u64,
@@ -194,9 +194,9 @@ fn parts(range: &Range<u64>, size: u64) -> Range<u64> {
 }
 
 /// A part that nobody else looks at.
-struct One<'m>(#[expect(dead_code, reason = "held for its drop")] MutexGuard<'m, ()>);
+struct PartLock<'m>(#[expect(dead_code, reason = "held for its drop")] MutexGuard<'m, ()>);
 
-impl Moment {
+impl SnapshotView {
     fn new(now: Arc<dyn Device>, to: Arc<dyn Device>) -> io::Result<Self> {
         let size = now.size();
         if to.size() < size {
@@ -204,7 +204,7 @@ impl Moment {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let words = usize::try_from(size.div_ceil(PART).div_ceil(WORD)).unwrap_or(usize::MAX);
-        Ok(Moment {
+        Ok(SnapshotView {
             now,
             to,
             size,
@@ -219,9 +219,9 @@ impl Moment {
         self.size.div_ceil(PART)
     }
 
-    fn lock(&self, part: u64) -> One<'_> {
+    fn lock(&self, part: u64) -> PartLock<'_> {
         let at = usize::try_from(part % LOCKS as u64).unwrap_or(0);
-        One(self.locks[at].lock().unwrap_or_else(PoisonError::into_inner))
+        PartLock(self.locks[at].lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn is_needed(&self, part: u64) -> bool {
@@ -235,7 +235,7 @@ impl Moment {
     }
 
     /// Copies a part, unless that was done or is not needed.
-    fn copy(&self, part: u64, _one: &One<'_>) -> io::Result<()> {
+    fn copy(&self, part: u64, _one: &PartLock<'_>) -> io::Result<()> {
         if self.is_done(part) || !self.is_needed(part) {
             return Ok(());
         }
@@ -271,7 +271,7 @@ impl Moment {
     }
 }
 
-impl Device for Moment {
+impl Device for SnapshotView {
     fn size(&self) -> u64 {
         self.size
     }
@@ -312,12 +312,12 @@ mod tests {
 
     const SIZE: u64 = 40 * PART + 1000;
 
-    fn device() -> Arc<Keeping> {
+    fn device() -> Arc<SnapshotDevice> {
         let inner = MemoryDevice::new(SIZE);
         for part in 0..40_u8 {
             inner.write_at(u64::from(part) * PART, &vec![part + 1; usize::try_from(PART).unwrap()]).unwrap();
         }
-        Arc::new(Keeping::new(Arc::new(inner)))
+        Arc::new(SnapshotDevice::new(Arc::new(inner)))
     }
 
     fn bytes(device: &dyn Device) -> Vec<u8> {
@@ -347,12 +347,12 @@ mod tests {
                     }
                 });
             }
-            let taking = device.begin(Arc::clone(&to)).unwrap();
-            let seen = bytes(&*taking.view());
+            let snapshot = device.begin(Arc::clone(&to)).unwrap();
+            let seen = bytes(&*snapshot.view());
             assert!(device.begin(Arc::new(MemoryDevice::new(SIZE))).is_err(), "one at a time");
-            taking.copy(|_| Ok::<_, io::Error>(())).unwrap();
+            snapshot.copy(|_| Ok::<_, io::Error>(())).unwrap();
             // The writers had begun before.
-            assert!(bytes(&*to) == seen && bytes(&*taking.view()) == seen);
+            assert!(bytes(&*to) == seen && bytes(&*snapshot.view()) == seen);
             stop.store(true, Ordering::Relaxed);
         });
         assert_ne!(bytes(&*device), before);
@@ -363,10 +363,10 @@ mod tests {
     fn only_what_is_needed_is_copied() {
         let device = device();
         let to: Arc<dyn Device> = Arc::new(MemoryDevice::new(SIZE));
-        let taking = device.begin(Arc::clone(&to)).unwrap();
+        let snapshot = device.begin(Arc::clone(&to)).unwrap();
         device.write_at(5 * PART + 3, &[99]).unwrap();
-        taking.only([PART..PART + 1, 7 * PART - 1..7 * PART + 1, SIZE - 1..u64::MAX]);
-        assert_eq!(taking.bytes(), 4 * PART);
+        snapshot.restrict_to([PART..PART + 1, 7 * PART - 1..7 * PART + 1, SIZE - 1..u64::MAX]);
+        assert_eq!(snapshot.bytes(), 4 * PART);
         device.write_at(7 * PART, &[98; 100]).unwrap();
         device.write_at(9 * PART, &[97; 100]).unwrap();
         let mut steps = 0;
@@ -374,7 +374,7 @@ mod tests {
             steps += 1;
             Ok::<_, io::Error>(())
         };
-        taking.copy(counted).unwrap();
+        snapshot.copy(counted).unwrap();
         assert_eq!(steps, 4);
         let copied = bytes(&*to);
         let part = |part: u64| copied[usize::try_from(part * PART).unwrap()];
@@ -385,10 +385,10 @@ mod tests {
     #[test]
     fn a_copy_that_fails_does_no_harm_to_writes() {
         let device = device();
-        let taking = device.begin(Arc::new(Full(SIZE))).unwrap();
+        let snapshot = device.begin(Arc::new(Full(SIZE))).unwrap();
         device.write_at(5 * PART + 3, &[99]).unwrap();
-        assert!(taking.copy(|_| Ok::<_, io::Error>(())).is_err());
-        drop(taking);
+        assert!(snapshot.copy(|_| Ok::<_, io::Error>(())).is_err());
+        drop(snapshot);
         let mut byte = [0];
         device.read_at(5 * PART + 3, &mut byte).unwrap();
         assert_eq!(byte, [99]);

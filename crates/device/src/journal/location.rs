@@ -48,7 +48,7 @@ impl Log {
     /// There is none, or it lies on another device; an inode, a map or a superblock that is no journal's; unknown
     /// features; the device's failure.
     pub fn find(device: &Arc<dyn Device>, raw: &RawSuperblock) -> Result<Self> {
-        Self::find_in(device, raw, &Format::of(raw)?)
+        Self::find_in(device, raw, &Format::from_superblock(raw)?)
     }
 
     pub(super) fn find_in(device: &Arc<dyn Device>, raw: &RawSuperblock, format: &Format) -> Result<Self> {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use ondisk::mmp::{MmpUse, RawMmp};
 use zerocopy::IntoBytes;
 
-use super::held::Held;
+use super::guard::MmpGuard;
 use super::host::Host;
-use super::mark::{Access, Bytes, Next, Place};
+use super::mark::{Access, Bytes, MmpBlock, NextSequence};
 use crate::{Device, Error, Result};
 
 /// What the volume is taken for.
@@ -53,10 +53,10 @@ fn judge(seen: &RawMmp, purpose: Purpose, host: &dyn Host) -> Result<bool> {
 /// Takes the mark at a place. `None`: what is there is no mark.
 pub(super) fn take(
     device: &Arc<dyn Device>,
-    place: Place,
+    place: MmpBlock,
     purpose: Purpose,
     host: Arc<dyn Host>,
-) -> Result<Option<Held>> {
+) -> Result<Option<MmpGuard>> {
     let access = Access::new(Arc::clone(device));
     let read = || -> Result<Bytes> {
         let failed = |source| Error::io(format!("reading the mark in block {}", place.block), source);
@@ -78,7 +78,7 @@ pub(super) fn take(
             return Err(in_use(format!("{} renews its mark; close it there first", who(&now, &*host))));
         }
     }
-    let mut ours = place.next(&seen, Next::Random, &*host);
+    let mut ours = place.next(&seen, NextSequence::Random, &*host);
     write(&ours)?;
     // Renewed halfway: who saw the mark as soon as it was there knows before its own wait is over that this host lives.
     let waits = if purpose == (Purpose::Clear { force: true }) { [None; 2] } else { [Some(wait / 2); 2] };
@@ -89,14 +89,14 @@ pub(super) fn take(
             let now = place.parse(&again).unwrap_or(seen);
             return Err(in_use(format!("{} took it at the same time", who(&now, &*host))));
         }
-        ours = place.next(&ours, Next::Following, &*host);
+        ours = place.next(&ours, NextSequence::Following, &*host);
         write(&ours)?;
     }
     access.forget_all();
     if purpose == Purpose::Check {
-        ours = place.next(&ours, Next::Check, &*host);
+        ours = place.next(&ours, NextSequence::Check, &*host);
         write(&ours)?;
     }
-    let held = Held::new(Arc::clone(device), access, (place, ours), host);
+    let held = MmpGuard::new(Arc::clone(device), access, (place, ours), host);
     held.map(Some).map_err(|source| Error::io("starting the thread that renews the mark", source))
 }

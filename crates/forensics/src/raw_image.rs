@@ -21,7 +21,7 @@ use platfs_device::{Device, Error, Result, read_superblock, refuse_unreadable};
 const TABLE_STEP: u64 = 256 << 10;
 
 /// A volume that is only read.
-pub struct Ground {
+pub struct RawImage {
     device: Arc<dyn Device>,
     raw: RawSuperblock,
     geometry: Geometry,
@@ -30,7 +30,7 @@ pub struct Ground {
     descriptors: Mutex<Option<(u32, Vec<u8>)>>,
 }
 
-impl Ground {
+impl RawImage {
     /// Takes the facts from the superblock of a device.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Ground {
         refuse_unreadable(raw.features())?;
         let geometry = Geometry::from_superblock(&raw)?;
         let sealer = Sealer::from_superblock(&raw);
-        Ok(Ground { device, raw, geometry, sealer, descriptors: Mutex::new(None) })
+        Ok(RawImage { device, raw, geometry, sealer, descriptors: Mutex::new(None) })
     }
 
     /// The device.
@@ -125,7 +125,7 @@ impl Ground {
     /// Where the record of an inode begins, in bytes.
     ///
     /// # Errors
-    /// No such inode; as [`Ground::descriptor`].
+    /// No such inode; as [`RawImage::descriptor`].
     pub fn place_of(&self, number: InodeNumber) -> Result<u64> {
         let geometry = &self.geometry;
         let Some((group, index)) = geometry.locate_inode(number) else {
@@ -139,7 +139,7 @@ impl Ground {
     /// The record of an inode, not judged.
     ///
     /// # Errors
-    /// As [`Ground::place_of`]; the device's failure.
+    /// As [`RawImage::place_of`]; the device's failure.
     pub fn inode(&self, number: InodeNumber) -> Result<Inode> {
         let offset = self.place_of(number)?;
         let mut bytes = vec![0; usize::from(self.geometry.inode_size)];
@@ -151,7 +151,7 @@ impl Ground {
     /// the descriptor calls unused are left out, as Linux does.
     ///
     /// # Errors
-    /// As [`Ground::descriptor`]; whatever `take` says.
+    /// As [`RawImage::descriptor`]; whatever `take` says.
     pub fn inodes_of(&self, group: Group, mut take: impl FnMut(Inode) -> Result<()>) -> Result<()> {
         let geometry = &self.geometry;
         let raw = self.descriptor(group)?;
@@ -203,7 +203,7 @@ impl Ground {
     /// The bitmap of a group's clusters; nothing if the descriptor says that it was never written.
     ///
     /// # Errors
-    /// As [`Ground::descriptor`]; the device's failure.
+    /// As [`RawImage::descriptor`]; the device's failure.
     pub fn block_bitmap(&self, group: Group) -> Result<Option<Vec<u8>>> {
         let raw = self.descriptor(group)?;
         if self.features().descriptor_csum() && raw.flags().contains(GroupFlags::BLOCK_UNINIT) {

@@ -10,20 +10,20 @@ use ondisk::units::{Cluster, ClusterRun};
 use std::collections::BTreeMap;
 
 /// A place behind which nothing is given out, and the unused clusters there: runs by their start.
-pub(crate) struct Closing {
+pub(crate) struct ShrinkReservation {
     from: AtomicU64,
-    kept: Mutex<BTreeMap<u64, u32>>,
+    runs: Mutex<BTreeMap<u64, u32>>,
 }
 
-impl Default for Closing {
+impl Default for ShrinkReservation {
     fn default() -> Self {
-        Closing { from: AtomicU64::new(u64::MAX), kept: Mutex::default() }
+        ShrinkReservation { from: AtomicU64::new(u64::MAX), runs: Mutex::default() }
     }
 }
 
-impl Closing {
+impl ShrinkReservation {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, u32>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Cuts a run at the place: the part before it, and the part from it on. Either may be empty.
@@ -39,14 +39,14 @@ impl Closing {
         if to <= self.from.load(Ordering::Acquire) {
             return Vec::new();
         }
-        let kept = self.lock();
+        let runs = self.lock();
         let runs =
-            kept.range(..to).rev().map(|(start, count)| ClusterRun { start: Cluster(*start), count: *count });
+            runs.range(..to).rev().map(|(start, count)| ClusterRun { start: Cluster(*start), count: *count });
         runs.take_while(|run| run.end() > from).collect()
     }
 
     /// Keeps clusters that were in use until now.
-    pub(crate) fn keep(&self, run: ClusterRun) {
+    pub(crate) fn insert(&self, run: ClusterRun) {
         self.lock().insert(run.start.0, run.count);
     }
 
@@ -56,9 +56,9 @@ impl Closing {
     }
 
     /// All that is kept, which is not kept any more.
-    pub(crate) fn take(&self) -> Vec<ClusterRun> {
-        let kept = std::mem::take(&mut *self.lock());
-        kept.into_iter().map(|(start, count)| ClusterRun { start: Cluster(start), count }).collect()
+    pub(crate) fn drain(&self) -> Vec<ClusterRun> {
+        let runs = std::mem::take(&mut *self.lock());
+        runs.into_iter().map(|(start, count)| ClusterRun { start: Cluster(start), count }).collect()
     }
 
     /// Clusters that are kept; `None` where nothing is closed.

@@ -27,7 +27,7 @@ const WIDEST: u16 = 64;
 const TABLE_MAX: u64 = 512 << 20;
 
 /// A volume that can change its size, as it was found.
-pub(super) struct Before {
+pub(super) struct OldVolume {
     pub(super) device: Arc<dyn Device>,
     pub(super) raw: RawSuperblock,
     pub(super) geometry: Geometry,
@@ -66,7 +66,7 @@ fn admit(raw: &RawSuperblock, geometry: &Geometry) -> Result<()> {
     Ok(())
 }
 
-impl Before {
+impl OldVolume {
     /// Reads superblock and descriptors.
     pub(super) fn read(device: Arc<dyn Device>) -> Result<Self> {
         let raw = platfs_device::read_superblock(&*device)?;
@@ -84,7 +84,7 @@ impl Before {
                 geometry.blocks
             ));
         }
-        let mut before = Before { device, raw, geometry, sealer, descriptors: Vec::new() };
+        let mut before = OldVolume { device, raw, geometry, sealer, descriptors: Vec::new() };
         before.descriptors = before.read_descriptors()?;
         Ok(before)
     }
@@ -165,7 +165,7 @@ impl Before {
         if right.is_some_and(|right| right != raw.block_bitmap_checksum()) {
             return Err(corrupt(Place::BlockBitmap(group), "checksum is wrong; `plat check` says more"));
         }
-        Ok(Bits::of(bytes))
+        Ok(Bits::from_bytes(bytes))
     }
 
     /// Which inodes of a group are used.
@@ -180,7 +180,7 @@ impl Before {
         if right.is_some_and(|right| right != raw.inode_bitmap_checksum()) {
             return Err(corrupt(Place::InodeBitmap(group), "checksum is wrong; `plat check` says more"));
         }
-        Ok(Bits::of(bytes))
+        Ok(Bits::from_bytes(bytes))
     }
 
     /// An inode's record, and where it lies.

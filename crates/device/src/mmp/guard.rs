@@ -15,22 +15,22 @@ use ondisk::mmp::{MmpUse, RawMmp};
 use ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
 use zerocopy::IntoBytes;
 
+use super::acquisition::who;
 use super::host::Host;
-use super::mark::{Access, Next, Place};
-use super::taking::who;
+use super::mark::{Access, MmpBlock, NextSequence};
 use crate::{Device, Protection, read_superblock};
 
 /// A device whose volume bears the mark of this host. The mark is cleared when it is dropped.
-pub struct Held {
+pub struct MmpGuard {
     inner: Arc<dyn Device>,
-    mark: Arc<Mark>,
+    mark: Arc<MarkState>,
     /// Ends the thread when it is dropped.
     stop: Option<Sender<()>>,
     renewer: Option<JoinHandle<()>>,
 }
 
 /// The mark, for those who write and for the thread that renews it.
-struct Mark {
+struct MarkState {
     access: Access,
     host: Arc<dyn Host>,
     state: Mutex<State>,
@@ -45,7 +45,7 @@ struct Mark {
 
 struct State {
     /// Where it lies, and what was written there last.
-    ours: Option<(Place, RawMmp)>,
+    ours: Option<(MmpBlock, RawMmp)>,
     /// Why nothing is written any more.
     why: String,
 }
@@ -71,7 +71,7 @@ fn range(offset: u64, len: u64) -> Range<u64> {
     offset..offset.saturating_add(len)
 }
 
-impl Mark {
+impl MarkState {
     fn refusal(&self) -> io::Error {
         io::Error::new(io::ErrorKind::ReadOnlyFilesystem, lock(&self.state).why.clone())
     }
@@ -99,7 +99,7 @@ impl Mark {
     }
 
     /// Renews the mark, or writes the given one; says whether it is this host's.
-    fn renew(&self, next: Option<Next>) -> bool {
+    fn renew(&self, next: Option<NextSequence>) -> bool {
         let mut state = lock(&self.state);
         let Some((place, ours)) = state.ours else { return false };
         let done = self.access.read(&place).and_then(|seen| {
@@ -110,7 +110,8 @@ impl Mark {
                 );
                 return Ok(Err(format!("{by} (multiple mount protection); nothing more is written")));
             }
-            let following = if ours.usage() == MmpUse::Check { Next::Check } else { Next::Following };
+            let following =
+                if ours.usage() == MmpUse::Check { NextSequence::Check } else { NextSequence::Following };
             let raw = place.next(&ours, next.unwrap_or(following), &*self.host);
             self.access.write(&place, &raw).map(|()| Ok(raw))
         });
@@ -130,7 +131,7 @@ impl Mark {
         !self.lost.load(Ordering::Acquire)
     }
 
-    fn note(&self, state: &mut State, place: Place, raw: RawMmp) {
+    fn note(&self, state: &mut State, place: MmpBlock, raw: RawMmp) {
         state.ours = Some((place, raw));
         self.at.store(place.offset, Ordering::Release);
         self.patience.store(u64::from(place.patience()) * 1000, Ordering::Release);
@@ -156,7 +157,7 @@ impl Mark {
         let Some((place, ours)) = lock(&self.state).ours else { return };
         let block = range(place.offset, size_of::<RawMmp>() as u64);
         if let Some((to, from)) = common(&read, &block) {
-            let clean = place.next(&ours, Next::Clean, &*self.host);
+            let clean = place.next(&ours, NextSequence::Clean, &*self.host);
             if let (Some(to), Some(from)) = (buffer.get_mut(to), clean.as_bytes().get(from)) {
                 to.copy_from_slice(from);
             }
@@ -173,7 +174,7 @@ impl Mark {
         }
         let mut state = lock(&self.state);
         let ours = state.ours;
-        let place = read_superblock(device).ok().as_ref().and_then(Place::of);
+        let place = read_superblock(device).ok().as_ref().and_then(MmpBlock::from_superblock);
         if !of_block && place == ours.map(|(place, _)| place) {
             return Ok(());
         }
@@ -191,32 +192,36 @@ impl Mark {
             return Ok(());
         };
         let is_check = ours.is_some_and(|(_, ours)| ours.usage() == MmpUse::Check);
-        let raw = place.next(&found, if is_check { Next::Check } else { Next::Random }, &*self.host);
+        let raw = place.next(
+            &found,
+            if is_check { NextSequence::Check } else { NextSequence::Random },
+            &*self.host,
+        );
         self.access.write(&place, &raw)?;
         self.note(&mut state, place, raw);
         Ok(())
     }
 }
 
-impl Held {
+impl MmpGuard {
     /// Holds what was taken.
     pub(super) fn new(
         inner: Arc<dyn Device>,
         access: Access,
-        (place, ours): (Place, RawMmp),
+        (place, ours): (MmpBlock, RawMmp),
         host: Arc<dyn Host>,
     ) -> io::Result<Self> {
         let state = Mutex::new(State { ours: None, why: String::new() });
         let (lost, at) = (AtomicBool::new(false), AtomicU64::new(u64::MAX));
         let (renewed, patience) = (AtomicU64::new(0), AtomicU64::new(0));
-        let mark = Mark { access, host, state, lost, at, renewed, patience };
+        let mark = MarkState { access, host, state, lost, at, renewed, patience };
         mark.note(&mut lock(&mark.state), place, ours);
         let mark = Arc::new(mark);
         let (stop, stopped) = channel();
         let (its, every) = (Arc::clone(&mark), place.between());
         let renewer =
             std::thread::Builder::new().name("mmp".into()).spawn(move || renewals(&its, &stopped, every))?;
-        Ok(Held { inner, mark, stop: Some(stop), renewer: Some(renewer) })
+        Ok(MmpGuard { inner, mark, stop: Some(stop), renewer: Some(renewer) })
     }
 
     /// Clears the mark; nothing is written through this device any more. For a process that ends before it drops this.
@@ -226,7 +231,7 @@ impl Held {
         if self.mark.lost.load(Ordering::Acquire) || self.inner.flush().is_err() {
             return;
         }
-        if self.mark.renew(Some(Next::Clean)) {
+        if self.mark.renew(Some(NextSequence::Clean)) {
             let mut state = lock(&self.mark.state);
             self.mark.forget(&mut state);
             "the volume was closed".clone_into(&mut state.why);
@@ -252,7 +257,7 @@ impl Held {
 }
 
 /// The work of the thread.
-fn renewals(mark: &Mark, stopped: &Receiver<()>, every: Duration) {
+fn renewals(mark: &MarkState, stopped: &Receiver<()>, every: Duration) {
     while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
         if mark.lost.load(Ordering::Acquire) {
             return;
@@ -261,7 +266,7 @@ fn renewals(mark: &Mark, stopped: &Receiver<()>, every: Duration) {
     }
 }
 
-impl Drop for Held {
+impl Drop for MmpGuard {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(renewer) = self.renewer.take() {
@@ -271,7 +276,7 @@ impl Drop for Held {
     }
 }
 
-impl Device for Held {
+impl Device for MmpGuard {
     fn size(&self) -> u64 {
         self.inner.size()
     }

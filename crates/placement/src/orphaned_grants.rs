@@ -8,9 +8,9 @@ use ondisk::units::ClusterRun;
 
 /// The runs, in no order.
 #[derive(Default)]
-pub(crate) struct Strays(Mutex<Vec<ClusterRun>>);
+pub(crate) struct OrphanedGrants(Mutex<Vec<ClusterRun>>);
 
-impl Strays {
+impl OrphanedGrants {
     pub(crate) fn add(&self, run: ClusterRun) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(run);
     }
