@@ -2,7 +2,7 @@
 
 use crate::escape;
 
-/// What is different from page to page.
+/// Parts of a page that differ.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'a> {
     /// Plain text.

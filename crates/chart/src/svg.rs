@@ -24,7 +24,7 @@ const FEW: usize = 12;
 /// Length of a dash.
 const DASH: usize = 7;
 
-/// What stands around the data.
+/// Frame around the data.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     /// Above all.

@@ -1,4 +1,4 @@
-//! What can go wrong below the verbs: the device, the bytes, or a limit of this code.
+//! Errors below the verbs: the device, the bytes, or a limit of this code.
 
 use std::io;
 
@@ -12,7 +12,7 @@ pub enum Error {
     /// The device failed.
     #[error("{action}: {source}")]
     Io {
-        /// What was being done, with the place.
+        /// Action that failed, with the place.
         action: String,
         /// The device's own words.
         source: io::Error,

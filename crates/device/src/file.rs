@@ -174,7 +174,7 @@ mod pieces {
     }
 }
 
-/// What the kernel says of the queue of a block device; a partition has that of its disk.
+/// Reads a number about the queue of a block device; a partition has that of its disk.
 #[cfg(target_os = "linux")]
 #[expect(clippy::disallowed_methods, reason = "what the kernel shows of a device")]
 fn queue_of(device: u64, what: &str) -> Option<u64> {

@@ -14,14 +14,14 @@ use crate::{Device, Error, Result};
 /// file could ask for a thousand times as much.
 const TABLE_MAX: u64 = 512 << 20;
 
-/// What is free of a volume, as its superblock counts it.
+/// Free counts of a volume, as its superblock has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sums {
     pub(crate) blocks: u64,
     pub(crate) inodes: u32,
 }
 
-/// What is free of the whole volume by what its groups say: the truth of which the superblock has a copy.
+/// Sums the free counts of all groups: the truth of which the superblock has a copy.
 ///
 /// # Errors
 /// A broken descriptor; the device's failure.

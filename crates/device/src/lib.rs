@@ -1,4 +1,4 @@
-//! What stands below both the code that writes ext2/3/4 volumes and the check that judges them.
+//! Foundation of both the code that writes ext2/3/4 volumes and the check that judges them.
 //!
 //! Owns: the [`Device`] that a volume lives on and its kinds; the [partitions] of a disk; reading the superblock; the log of a journal and its
 //! [replay](journal); a walk along a file's [map]. Excludes: everything that changes a volume, but for the replay of

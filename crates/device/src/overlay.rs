@@ -9,7 +9,7 @@ use ondisk::units::BlockSize;
 
 use super::{Device, Protection, check_range};
 
-/// What stands in the place of a block.
+/// Replacement of a block.
 #[derive(Clone)]
 enum Override {
     /// The block at another place of the device below.
@@ -41,7 +41,7 @@ impl Overlay {
         Overlay { base, block_size, changed: RwLock::default(), most: u64::MAX }
     }
 
-    /// The same with a bound on the bytes of changed blocks: writes beyond fail.
+    /// Bounds the bytes of changed blocks: writes beyond fail.
     #[must_use]
     pub fn bounded(mut self, bytes: u64) -> Self {
         self.most = bytes >> self.block_size.log2();
@@ -169,7 +169,7 @@ impl Device for Overlay {
         Ok(())
     }
 
-    /// What is written stays in this process.
+    /// Changes stay in this process.
     fn protection(&self) -> Protection {
         Protection::Alone
     }

@@ -12,7 +12,7 @@ pub enum Event {
     Write {
         /// Where.
         offset: u64,
-        /// What.
+        /// Bytes.
         data: Arc<[u8]>,
     },
     /// Everything before is stable.

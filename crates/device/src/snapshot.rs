@@ -141,7 +141,7 @@ impl Snapshot {
     /// Copies all that is not copied yet; `go_on` gets the bytes that were looked at so far.
     ///
     /// # Errors
-    /// What `go_on` says; a read or a write that failed, also one on behalf of others.
+    /// Errors of `go_on`; a read or a write that failed, also one on behalf of others.
     pub fn copy<E: From<io::Error>>(&self, mut go_on: impl FnMut(u64) -> Result<(), E>) -> Result<(), E> {
         let mut copied = 0;
         for part in 0..self.view.parts() {
@@ -175,7 +175,7 @@ struct SnapshotView {
     /// Parts that are to be copied; all of them as long as nobody says so.
     needed: OnceLock<Vec<u64>>,
     locks: Vec<Mutex<()>>,
-    /// What went wrong for somebody who could not say so.
+    /// Failure of a copy that a write made, which must not fail for it.
     failed: Mutex<Option<io::Error>>,
 }
 

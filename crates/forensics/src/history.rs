@@ -1,4 +1,4 @@
-//! What blocks were in the past, by the transactions that still lie in the journal.
+//! Past contents of blocks, by the transactions that still lie in the journal.
 //!
 //! Owns: the order of the transactions, the copies of each block in that order, and from where on nothing is missing.
 //! Excludes: what the copies mean.
@@ -64,7 +64,7 @@ impl History {
         self.order.len()
     }
 
-    /// Whether nothing of what happened at a moment and after it can be missing.
+    /// True if nothing of what happened at a moment and after it can be missing.
     #[must_use]
     pub fn is_whole_from(&self, when: When) -> bool {
         when >= self.whole_from && when > 0
@@ -103,14 +103,14 @@ impl History {
         self.journal.as_ref().map_or_else(|| Ok(Vec::new()), |journal| journal.contents(copy))
     }
 
-    /// Whether a block lies in the journal itself.
+    /// True if a block lies in the journal itself.
     #[must_use]
     pub fn has_journal(&self) -> bool {
         self.journal.is_some()
     }
 }
 
-/// Whether what a transaction holds was once on the volume, or will be.
+/// True if what a transaction holds was once on the volume, or will be.
 fn counts(transaction: &Transaction) -> bool {
     transaction.state != State::Cut && transaction.problems.is_empty()
 }
@@ -132,7 +132,7 @@ fn whole_from(past: &[&Transaction], first: u32) -> When {
     from
 }
 
-/// Whether no transaction can have been between two.
+/// True if no transaction can have been between two.
 fn follows(one: &Transaction, next: &Transaction, later: &[&Transaction], first: u32) -> bool {
     let distance = next.sequence.wrapping_sub(one.sequence);
     let is_next = next.first == one.end;
@@ -141,13 +141,13 @@ fn follows(one: &Transaction, next: &Transaction, later: &[&Transaction], first:
     !next.beginning_lost && (distance == 1 || distance <= GAP_MAX && distance > 0 && (is_next || is_bare))
 }
 
-/// Whether a block of the log was written by a transaction.
+/// True if a block of the log was written by a transaction.
 fn covers(transaction: &Transaction, at: u32) -> bool {
     let Transaction { first, end, .. } = *transaction;
     if first < end { (first..end).contains(&at) } else { at >= first || at < end }
 }
 
-/// Whether the volume has not been changed since its last transaction, as far as its superblock and that of its
+/// True if the volume has not been changed since its last transaction, as far as its superblock and that of its
 /// journal tell.
 fn is_up_to_date(image: &RawImage, journal: &Journal, last: &Transaction) -> bool {
     let raw = journal.superblock();

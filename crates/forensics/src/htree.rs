@@ -26,7 +26,7 @@ pub struct Named {
     pub hash: Option<DirHash>,
 }
 
-/// What a block of the directory holds.
+/// Content of a directory's block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Holds {
     /// Entries that lead to other blocks.
@@ -49,7 +49,7 @@ pub struct Node {
     pub file_block: FileBlock,
     /// Where it lies.
     pub block: Block,
-    /// What it holds.
+    /// Content of the block.
     pub holds: Holds,
 }
 
@@ -58,11 +58,11 @@ pub struct Node {
 pub struct Tree {
     /// The hash, and the levels of index blocks.
     pub root: Root,
-    /// Whether characters are taken as unsigned by the hash.
+    /// True if characters are taken as unsigned by the hash.
     pub unsigned: bool,
     /// Blocks, each before those it leads to.
     pub nodes: Vec<Node>,
-    /// What could not be read or breaks a rule.
+    /// Structures that could not be read or break a rule.
     pub problems: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What the bytes of a volume tell beyond its files: owners of blocks, transactions of the journal, removed files.
+//! Evidence in the bytes of a volume beyond its files: owners of blocks, transactions of the journal, removed files.
 //!
 //! Owns: reading a volume without trust in any one part of it ([`RawImage`]), [`owners`] of blocks, [`names`] of inodes,
 //! the transactions that still lie in a [journal](log), what a superblock says in [words](facts). Excludes: judging a volume (`platfs-check`), changing it, and

@@ -34,7 +34,7 @@ struct Entry {
 pub struct Names {
     /// By inode; those without a name are missing.
     pub paths: BTreeMap<u32, Vec<Vec<u8>>>,
-    /// What could not be read: paths may be missing.
+    /// Structures that could not be read: paths may be missing.
     pub problems: Vec<String>,
 }
 
@@ -145,7 +145,7 @@ fn inline_regions(inode: &Inode) -> (&[u8], &[u8]) {
     (inside, inline_rest(inode))
 }
 
-/// What of the contents of an inode stands in its attribute.
+/// Returns the part of an inode's contents that stands in its attribute.
 pub(crate) fn inline_rest(inode: &Inode) -> &[u8] {
     let entries = xattr::in_inode(inode).unwrap_or_default();
     let data = entries.iter().find(|entry| entry.index == NameIndex::SYSTEM && entry.name == b"data");

@@ -104,18 +104,18 @@ pub struct Stretch {
 pub struct Owner {
     /// The block.
     pub block: Block,
-    /// What it is part of.
+    /// Part of the volume that it belongs to.
     pub part: Part,
 }
 
-/// What is known of blocks.
+/// Owners and use of blocks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Owners {
     /// Owners, by block.
     pub found: Vec<Owner>,
-    /// Whether the bitmap has each block in use; `None` where that is not known. By block.
+    /// State of each block in the bitmap, by block; `None` where it can't be read.
     pub in_use: Vec<(Block, Option<bool>)>,
-    /// What could not be read or followed: owners may be missing.
+    /// Structures that could not be read or followed: owners may be missing.
     pub problems: Vec<String>,
 }
 

@@ -179,7 +179,7 @@ impl RawImage {
         Ok(())
     }
 
-    /// The same of all groups. What can't be read is put into `problems`, and the other groups follow.
+    /// Reads the inodes of all groups. Errors are put into `problems`, and the other groups follow.
     ///
     /// # Errors
     /// Whatever `take` says.
@@ -246,18 +246,18 @@ pub(crate) fn note(problems: &mut Vec<String>, problem: String) {
     }
 }
 
-/// Whether blocks can be reached through the record.
+/// True if blocks can be reached through the record.
 pub(crate) fn has_map(inode: &Inode) -> bool {
     let is_bad_blocks = inode.number().get() == BAD_BLOCKS && inode.raw().i_block != [0; 60];
     inode.has_map() || is_bad_blocks && !inode.flags().contains(InodeFlags::INLINE_DATA)
 }
 
-/// Whether a record is of a file that exists: it has a name, or is one of those that need none.
+/// True if a record is of a file that exists: it has a name, or is one of those that need none.
 pub(crate) fn is_live(inode: &Inode) -> bool {
     inode.links() > 0 && inode.file_type().is_some() || inode.number().get() == BAD_BLOCKS
 }
 
-/// Whether a record is of a directory that exists.
+/// True if a record is of a directory that exists.
 pub(crate) fn is_directory(inode: &Inode) -> bool {
     inode.links() > 0 && inode.file_type() == Some(FileType::Directory)
 }

@@ -60,7 +60,7 @@ pub fn ranges(image: &RawImage) -> Result<Vec<Range<u64>>> {
 }
 
 /// Where the structures lie by which all else is found, in order: bitmaps, and the parts of inode tables that are in use.
-/// What is behind the first `most` bytes of them is left out, where parts of [`UNIT`] bytes count as a whole.
+/// Tables behind the first `most` bytes of them are left out, where parts of [`UNIT`] bytes count as a whole.
 ///
 /// # Errors
 /// A descriptor that leads out of the volume; the device's failure.

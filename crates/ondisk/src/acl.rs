@@ -210,7 +210,7 @@ impl Acl {
         self.entries.iter().map(bits).fold(0, |mode, bits| mode | bits)
     }
 
-    /// Whether a list says no more than a mode can.
+    /// True if a list says no more than a mode can.
     #[must_use]
     pub fn is_just_a_mode(&self) -> bool {
         self.entries.iter().all(|entry| entry.subject.identity().is_none() && entry.subject != Subject::Mask)

@@ -1,4 +1,4 @@
-//! What is wrong with the bytes of a volume, and where.
+//! Errors about the bytes of a volume, with their place.
 //!
 //! Decoders return [`Corrupt`]; they never panic and never repair (I14). The reader of a structure adds
 //! the place it came from.
@@ -69,7 +69,7 @@ impl Corrupt {
         self.place
     }
 
-    /// What is wrong with it.
+    /// Returns the broken rule.
     #[must_use]
     pub fn problem(&self) -> &str {
         &self.problem

@@ -35,7 +35,7 @@ pub fn entry_len(name_len: usize) -> usize {
     (HEADER_LEN + name_len).next_multiple_of(4)
 }
 
-/// What the volume's features make of its directory blocks.
+/// Layout of directory blocks, by the volume's features.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     /// Size of a block.
@@ -96,7 +96,7 @@ impl Layout {
 pub struct BrokenEntry {
     /// Offset of the entry in the block.
     pub offset: usize,
-    /// What is wrong with it.
+    /// Rule that it breaks.
     pub rule: EntryRule,
 }
 
@@ -147,7 +147,7 @@ impl<'b> Entry<'b> {
         if self.inode.is_some() { entry_len(self.name.len()) } else { 0 }
     }
 
-    /// What is needed to write it again elsewhere; `None` if unused.
+    /// Returns what is needed to write it again elsewhere; `None` if unused.
     #[must_use]
     pub fn record(&self) -> Option<Record<'b>> {
         let inode = self.inode?;
@@ -204,7 +204,7 @@ pub fn entries_without_tail(region: &[u8], layout: Layout) -> Entries<'_> {
     Entries { bytes: region, layout, at: 0 }
 }
 
-/// Whether the block ends in a checksum tail. A block that lacks it where it should have one was
+/// True if the block ends in a checksum tail. A block that lacks it where it should have one was
 /// written before checksums were turned on.
 #[must_use]
 pub fn has_tail(block: &[u8]) -> bool {

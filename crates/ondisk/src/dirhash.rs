@@ -50,7 +50,7 @@ const END_OF_DIRECTORY: u32 = 0x7FFF_FFFF << 1;
 /// Hash of a name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DirHash {
-    /// What the index is ordered by; always even, because bit 0 marks a collision that continues
+    /// Order of names in the index; always even, because bit 0 marks a collision that continues
     /// from the leaf before.
     pub major: u32,
     /// Orders names of one major hash where positions need it; not on disk.

@@ -46,7 +46,7 @@ pub struct Context {
     pub flags: u8,
     /// Bytes that are encrypted at once, as a power of two; 0 for those of a block.
     pub unit_log2: u8,
-    /// What only this inode has.
+    /// Number that only this inode has.
     pub nonce: [u8; NONCE_LEN],
 }
 
@@ -110,7 +110,7 @@ pub fn shown(hash: DirHash, stored: &[u8], digest: impl FnOnce(&[u8]) -> [u8; DI
     text
 }
 
-/// What a name that was shown without a key stands for.
+/// Stored name that a name shown without a key stands for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shown {
     /// Hash of the stored name.
@@ -157,7 +157,7 @@ impl Shown {
         }
     }
 
-    /// Whether it stands for a stored name.
+    /// Returns true if it stands for a stored name.
     #[must_use]
     pub fn means(&self, stored: &[u8], digest: impl FnOnce(&[u8]) -> [u8; DIGEST_LEN]) -> bool {
         match self.digest {

@@ -134,7 +134,7 @@ impl Head {
     }
 }
 
-/// What a node lists.
+/// Entries of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Entries {
     /// Depth 0: extents.
@@ -295,7 +295,7 @@ pub enum Entry {
     Child(Child),
 }
 
-/// What a node says of a file block.
+/// Answer of a node about a file block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lookup {
     /// Levels below the node.

@@ -221,7 +221,7 @@ pub fn feature_by_name(name: &str) -> Option<FeatureBit> {
 }
 
 impl Features {
-    /// Whether the bit is set.
+    /// True if the bit is set.
     #[must_use]
     pub fn has(&self, bit: FeatureBit) -> bool {
         match bit {
@@ -289,13 +289,13 @@ impl Features {
         }
     }
 
-    /// Whether every metadata block carries a CRC-32C.
+    /// True if every metadata block carries a CRC-32C.
     #[must_use]
     pub fn metadata_csum(&self) -> bool {
         self.ro_compat.contains(RoCompat::METADATA_CSUM)
     }
 
-    /// Whether descriptors carry a checksum and UNINIT flags of either kind.
+    /// True if descriptors carry a checksum and UNINIT flags of either kind.
     #[must_use]
     pub fn descriptor_csum(&self) -> bool {
         self.ro_compat.intersects(RoCompat::METADATA_CSUM.union(RoCompat::GDT_CSUM))

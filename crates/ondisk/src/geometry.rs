@@ -24,7 +24,7 @@ pub enum BackupRule {
 }
 
 impl BackupRule {
-    /// Whether the group holds a superblock, the primary included.
+    /// True if the group holds a superblock, the primary included.
     #[must_use]
     pub fn has_superblock(self, group: Group) -> bool {
         // spec: gd: descriptors are copied where superblocks are.
@@ -242,7 +242,7 @@ impl Geometry {
         (block.0 < self.blocks).then(|| Group(low_u32(offset / u64::from(self.blocks_per_group))))
     }
 
-    /// Whether all of a run lies inside the volume and behind its first data block.
+    /// True if all of a run lies inside the volume and behind its first data block.
     #[must_use]
     pub fn contains(&self, start: Block, count: u64) -> bool {
         start.0 >= u64::from(self.first_data_block)
@@ -319,7 +319,7 @@ impl Geometry {
         block.0 << self.block_size.log2()
     }
 
-    /// Whether a descriptor block lies in its meta group instead of behind the superblock.
+    /// True if a descriptor block lies in its meta group instead of behind the superblock.
     fn in_meta_group(&self, descriptor_block: u32) -> bool {
         self.first_meta_bg.is_some_and(|first| descriptor_block >= first)
     }

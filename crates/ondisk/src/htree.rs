@@ -40,7 +40,7 @@ pub fn max_levels(large_dir: bool) -> u8 {
     if large_dir { 3 } else { 2 }
 }
 
-/// What kind of index block: they differ in where their entries begin.
+/// Kind of an index block: they differ in where their entries begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// The first block of the directory.
@@ -69,7 +69,7 @@ impl Kind {
     }
 }
 
-/// What is wrong with an index block.
+/// Broken rule of an index block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each variant's message is its document")]
 pub enum BrokenIndex {
@@ -91,7 +91,7 @@ pub enum BrokenIndex {
     Count(u16, u16),
 }
 
-/// What the root says of the whole index.
+/// Facts in the root about the whole index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Root {
     /// The hash by which it is ordered.
@@ -135,7 +135,7 @@ impl Root {
     }
 }
 
-/// Whether a block other than the first is an index node, not a leaf: one unused entry covers it
+/// True if a block other than the first is an index node, not a leaf: one unused entry covers it
 /// all. Without checksums a leaf that was emptied looks the same, and has nothing to find either.
 #[must_use]
 pub fn looks_like_node(block: &[u8], layout: Layout) -> bool {

@@ -146,7 +146,7 @@ bitflags! {
     }
 }
 
-/// What an inode is.
+/// Type of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FileType {
     /// Regular file.
@@ -318,7 +318,7 @@ impl Inode {
         }
     }
 
-    /// The same record on a volume whose block numbers have 32 bits, without `64bit`: the upper half of the block of
+    /// Reads the record as on a volume whose block numbers have 32 bits, without `64bit`: the upper half of the block of
     /// attributes is not one then, and stays as it is. The Hurd keeps modes in it.
     #[must_use]
     pub fn narrowed(mut self, is_narrow: bool) -> Self {
@@ -411,7 +411,7 @@ impl Inode {
         }
     }
 
-    /// Whether the extra fields reach up to byte `end` behind byte 128.
+    /// True if the extra fields reach up to byte `end` behind byte 128.
     fn has_extra(&self, end: u16) -> bool {
         self.stated_extra_size() >= end
     }
@@ -547,7 +547,7 @@ impl Inode {
         Some(Timestamp::decode(low, self.has_extra(end).then(|| self.extra_word(end))))
     }
 
-    /// Whether another state of this record, as the table has it, differs in more than the times of access, change and
+    /// True if another state of this record, as the table has it, differs in more than the times of access, change and
     /// modification, the version and the checksum. Records of different sizes differ.
     #[must_use]
     pub fn differs_beyond_times(&self, record: &[u8]) -> bool {
@@ -626,7 +626,7 @@ impl Inode {
         }
     }
 
-    /// Whether the contents are mapped to blocks, in extents or block pointers: not for devices and
+    /// True if the contents are mapped to blocks, in extents or block pointers: not for devices and
     /// pipes, inline contents, and symbolic links that fit the inode.
     #[must_use]
     pub fn has_map(&self) -> bool {
@@ -638,7 +638,7 @@ impl Inode {
         }
     }
 
-    /// Whether this is a symbolic link whose target stands in `i_block`: every one of less than 60
+    /// True if this is a symbolic link whose target stands in `i_block`: every one of less than 60
     /// bytes, as long as neither extents nor inline data are in the way. The block count, by which
     /// Linux judges on volumes without `ea_inode`, is no evidence: it includes attribute blocks
     /// (clusters with `bigalloc`) and values in other inodes.

@@ -45,7 +45,7 @@ const _: () = {
     assert!(std::mem::offset_of!(RawMmp, mmp_checksum) == 0x3FC);
 };
 
-/// What the sequence of a block says.
+/// Meaning of a block's sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MmpUse {
     /// The volume is not in use.
@@ -115,7 +115,7 @@ impl RawMmp {
         }
     }
 
-    /// What the sequence says.
+    /// Returns the meaning of the sequence.
     #[must_use]
     pub fn usage(&self) -> MmpUse {
         // spec: mmp
@@ -127,7 +127,7 @@ impl RawMmp {
         }
     }
 
-    /// Whether the volume is not in use, as far as the block says.
+    /// True if the volume is not in use, as far as the block says.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.mmp_seq.get() == MMP_CLEAN

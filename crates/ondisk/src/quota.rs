@@ -65,7 +65,7 @@ impl fmt::Display for QuotaKind {
     }
 }
 
-/// What one id uses.
+/// Usage of one id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
     /// Space in bytes.
@@ -281,7 +281,7 @@ fn renew(kind: QuotaKind, old: &[u8], records: &BTreeMap<u32, Record>) -> Vec<u8
     build(kind, header, &records.iter().map(|(id, record)| (*id, record.raw())).collect())
 }
 
-/// Whether contents begin as a quota file of a kind does.
+/// True if contents begin as a quota file of a kind does.
 #[must_use]
 pub fn is_of_kind(kind: QuotaKind, file: &[u8]) -> bool {
     RawHeader::read_from_prefix(file).is_ok_and(|(header, _)| header.dqh_magic.get() == kind.magic())
@@ -316,7 +316,7 @@ pub fn salvage(kind: QuotaKind, file: &[u8]) -> BTreeMap<u32, Record> {
     all
 }
 
-/// What is wrong with the sums in the header, which say how many blocks there are and which of them have room:
+/// Says how the sums in the header are wrong, which say how many blocks there are and which of them have room:
 /// programs that believe them write behind the end. `None` also where there is no header.
 #[must_use]
 pub fn wrong_sums(file: &[u8]) -> Option<String> {

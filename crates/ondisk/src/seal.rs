@@ -68,7 +68,7 @@ fn stored(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_le_bytes)
 }
 
-/// What the seed of an inode's structures is made of, beside that of the volume.
+/// Bytes that the seed of an inode's structures is made of, beside that of the volume.
 fn seed_bytes(number: InodeNumber, generation: u32) -> [u8; SEED_LEN] {
     (u64::from(generation) << 32 | u64::from(number.get())).to_le_bytes()
 }
@@ -95,7 +95,7 @@ impl Sealer {
         Sealer { scheme, value_seed: seed, wide_descriptors: features.incompat.contains(Incompat::BIT64) }
     }
 
-    /// Whether directory leaves, extent nodes and the like carry checksums.
+    /// True if directory leaves, extent nodes and the like carry checksums.
     #[must_use]
     pub fn covers_metadata(&self) -> bool {
         matches!(self.scheme, Scheme::Crc32c { .. })
@@ -115,7 +115,7 @@ impl Sealer {
         InodeSeed(self.seed().map(|seed| crc32c(seed, &both)))
     }
 
-    /// Whether the superblock's checksum is right.
+    /// True if the superblock's checksum is right.
     #[must_use]
     pub fn superblock_is_right(&self, raw: &RawSuperblock) -> bool {
         self.seed().is_none() || raw.s_checksum.get() == superblock_checksum(raw)
@@ -150,7 +150,7 @@ impl Sealer {
         }
     }
 
-    /// Whether a descriptor's checksum is right; `rest` is what follows its first 64 bytes.
+    /// True if a descriptor's checksum is right; `rest` is what follows its first 64 bytes.
     #[must_use]
     pub fn descriptor_is_right(&self, group: Group, raw: &RawGroupDescriptor, rest: &[u8]) -> bool {
         self.descriptor_checksum(group, raw, rest).is_none_or(|right| raw.bg_checksum.get() == right)
@@ -199,14 +199,14 @@ impl Sealer {
         Some((low_u16(crc), has_high.then(|| high_u16(crc))))
     }
 
-    /// Whether an inode record's checksum is right. Records of only zeros are never sealed and
+    /// True if an inode record's checksum is right. Records of only zeros are never sealed and
     /// count as right.
     #[must_use]
     pub fn inode_is_right(&self, inode: &Inode) -> bool {
         self.inode_is_right_as(inode.number(), inode)
     }
 
-    /// The same of a record that stands where the inode of another number has its own.
+    /// Checks as [`Sealer::inode_is_right`] a record that stands where the inode of another number has its own.
     #[must_use]
     pub fn inode_is_right_as(&self, number: InodeNumber, inode: &Inode) -> bool {
         let Some((low, high)) = self.inode_checksum(number, inode) else { return true };
@@ -220,7 +220,7 @@ impl Sealer {
         self.seal_inode_as(inode.number(), inode);
     }
 
-    /// The same for a record that will stand where the inode of another number has its own.
+    /// Seals as [`Sealer::seal_inode`] a record that will stand where the inode of another number has its own.
     pub fn seal_inode_as(&self, number: InodeNumber, inode: &mut Inode) {
         debug_assert!(inode.extra_size() <= EXTRA_SIZE || inode.bytes().len() > OLD_SIZE);
         if let Some((low, high)) = self.inode_checksum(number, inode) {
@@ -239,7 +239,7 @@ impl Sealer {
         Some(crc32c(crc, bytes.get(20..)?))
     }
 
-    /// Whether an external attribute block's checksum is right.
+    /// True if an external attribute block's checksum is right.
     #[must_use]
     pub fn attribute_block_is_right(&self, block: Block, bytes: &[u8]) -> bool {
         self.attribute_block_checksum(block, bytes).is_none_or(|right| stored(bytes, 16) == Some(right))
@@ -282,7 +282,7 @@ impl InodeSeed {
         Some((tail, crc32c(self.0?, bytes.get(..tail)?)))
     }
 
-    /// Whether the checksum of an extent node block (not the root in the inode) is right.
+    /// True if the checksum of an extent node block (not the root in the inode) is right.
     #[must_use]
     pub fn extent_node_is_right(self, bytes: &[u8]) -> bool {
         match self.extent_node_checksum(bytes) {
@@ -302,7 +302,7 @@ impl InodeSeed {
         Some(crc32c(self.0?, bytes.get(..bytes.len().checked_sub(DIRECTORY_TAIL_LEN)?)?))
     }
 
-    /// Whether the checksum in a directory leaf's tail is right. That a tail is there at all is for
+    /// True if the checksum in a directory leaf's tail is right. That a tail is there at all is for
     /// the directory decoder to see.
     #[must_use]
     pub fn directory_leaf_is_right(self, bytes: &[u8]) -> bool {
@@ -333,7 +333,7 @@ impl InodeSeed {
         Some((tail + 4, crc32c(crc32c(crc, bytes.get(tail..tail + 4)?), &[0; 4])))
     }
 
-    /// Whether the checksum of a directory index node is right.
+    /// True if the checksum of a directory index node is right.
     #[must_use]
     pub fn index_node_is_right(self, bytes: &[u8], count_offset: usize) -> bool {
         match self.index_node_checksum(bytes, count_offset) {

@@ -96,7 +96,7 @@ impl Value<'_> {
         }
     }
 
-    /// Whether the value has no bytes.
+    /// True if the value has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -106,7 +106,7 @@ impl Value<'_> {
 /// One attribute of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry<'a> {
-    /// What the name begins with.
+    /// Prefix of the name.
     pub index: NameIndex,
     /// The rest of the name, without NUL bytes.
     pub name: &'a [u8],
@@ -137,7 +137,7 @@ impl<'a> Entry<'a> {
         Entry { index, name, value: Value::Inode { number, size }, hash }
     }
 
-    /// Whether the stored hash is right for a value inode that stores `value_hash`. Linux before
+    /// True if the stored hash is right for a value inode that stores `value_hash`. Linux before
     /// 6.2 took the characters of names as signed on some machines, so both readings count.
     #[must_use]
     pub fn agrees_with_value_inode(&self, value_hash: u32) -> bool {
@@ -175,7 +175,7 @@ pub fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
     hash_words(hash_name(name, u32::from), value)
 }
 
-/// The same with characters taken as signed, as Linux before 6.2 did on some machines.
+/// Hashes as [`entry_hash`], with characters taken as signed, as Linux before 6.2 did on some machines.
 #[must_use]
 pub fn entry_hash_signed(name: &[u8], value: &[u8]) -> u32 {
     // spec: xattr: Linux before 6.2 on machines whose characters are signed.
@@ -311,7 +311,7 @@ pub fn renumber_in_inode(
     Ok(renumber(inode.bytes_mut().get_mut(first..).unwrap_or_default(), 0, new))
 }
 
-/// The same of attributes in a block.
+/// Renumbers as [`renumber_in_inode`], attributes in a block.
 ///
 /// # Errors
 /// As [`in_block`]; nothing was changed then.

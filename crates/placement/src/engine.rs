@@ -35,7 +35,7 @@ const MAX_MISSED: u32 = 1_000;
 /// called from many threads; single-threaded runs are a function of their calls.
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
-    /// What grants hold on to, one for each slot, so that threads do not meet at one count of
+    /// Handles that grants hold, one for each slot, so that threads do not meet at one count of
     /// references.
     handles: Box<[Arc<Handle>]>,
 }
@@ -44,7 +44,7 @@ pub struct Engine {
 #[repr(align(128))]
 struct Handle(Arc<Shared>);
 
-/// What the engine shares with its grants. Aligned so that the count of references before it lies
+/// State shared by the engine and its grants. Aligned so that the count of references before it lies
 /// on another cache line.
 #[repr(align(128))]
 pub(crate) struct Shared {
@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) bound: Bound,
     audit: AtomicBool,
-    /// What is said of groups counts in the ledger.
+    /// True if describing a group changes the free account: not in a successor, until it takes over.
     is_counted: AtomicBool,
     pub(crate) events: EventReporter,
 }
@@ -79,7 +79,7 @@ impl Engine {
         Self::with_sink(layout, policy, None)
     }
 
-    /// The same, reporting all events to a sink.
+    /// Makes an engine that reports all events to a sink.
     ///
     /// # Errors
     /// [`Contradiction::Layout`] for an impossible geometry.
@@ -274,7 +274,7 @@ impl Engine {
         Ok(self.grant(run))
     }
 
-    /// Whether all of a run is in use (or set aside for growing files), so that it can be freed.
+    /// True if all of a run is in use (or set aside for growing files), so that it can be freed.
     /// False where a group is not loaded; true where it is out of service.
     #[must_use]
     pub fn is_used(&self, run: ClusterRun) -> bool {
@@ -345,7 +345,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether the cluster is free; `None` if its group is not loaded (or has nothing free).
+    /// Returns true if the cluster is free; `None` if its group is not loaded (or has nothing free).
     #[must_use]
     pub fn is_free(&self, cluster: Cluster) -> Option<bool> {
         let reach = self.shared.map.reach(cluster, 1);
@@ -407,7 +407,7 @@ impl Engine {
         }
     }
 
-    /// What locks took since [`Engine::time_locks`].
+    /// Times that locks took since [`Engine::time_locks`].
     #[must_use]
     pub fn lock_times(&self, kind: LockKind) -> LockTimes {
         match kind {

@@ -1,4 +1,4 @@
-//! What an engine reports of its work, for traces, tests and debugging.
+//! Events that an engine reports, for traces, tests and debugging.
 //!
 //! A sink is given when the engine is made. Without one an event costs a test of a field that never
 //! changes: it is not even put together. Events of one thread come in order; those of several
@@ -18,7 +18,7 @@ pub enum Event {
         group: Group,
         /// Its free clusters.
         free: u32,
-        /// Whether nothing needs to be loaded.
+        /// True if nothing needs to be loaded.
         known: bool,
     },
     /// The bitmap of a group was taken in.
@@ -27,11 +27,11 @@ pub enum Event {
     Broken(Group),
     /// A request was granted.
     Allocated {
-        /// What was asked.
+        /// Request.
         request: Request,
-        /// What was granted.
+        /// Granted run.
         run: ClusterRun,
-        /// Whether it is on account of a promise.
+        /// True if it is on account of a promise.
         promised: bool,
     },
     /// A grant is shorter than what was wanted.
@@ -40,12 +40,12 @@ pub enum Event {
         want: u32,
         /// The grant.
         run: ClusterRun,
-        /// Whether a sufficient free run was known; always false unless the engine audits.
+        /// True if a sufficient free run was known; always false unless the engine audits.
         avoidable: bool,
     },
     /// A request was refused.
     Refused {
-        /// What was asked.
+        /// Request.
         request: Request,
         /// Why nothing was granted.
         refusal: Refusal,
@@ -58,7 +58,7 @@ pub enum Event {
     Freed(ClusterRun),
     /// Clusters were promised.
     Promised(u64),
-    /// What was left of a promise was given back.
+    /// The rest of a promise was given back.
     PromiseEnded(u64),
     /// The last writer of a file is gone.
     Closed(u64),

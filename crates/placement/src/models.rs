@@ -56,13 +56,13 @@ fn request(owner: u64, want: u32) -> Request {
     }
 }
 
-/// What a thread of a volume may do; returns what it still owns.
+/// Runs a thread of a volume for some steps; returns the runs that it still owns.
 fn live(engine: &Engine, name: &str, owner: u64, steps: u32) -> Vec<ClusterRun> {
     let mut owned: Vec<ClusterRun> = Vec::new();
     for _ in 0..steps {
         let want = thread_rng().gen_range(1..12);
         match thread_rng().gen_range(0..7) {
-            0..=2 => owned.extend(engine.allocate(&request(owner, want)).map(crate::Grant::keep)),
+            0..=2 => owned.extend(engine.allocate(&request(owner, want)).map(crate::Grant::into_run)),
             3 => drop(engine.allocate(&request(owner, want))),
             4 => {
                 if let Ok(mut promise) = engine.promise(u64::from(want)) {

@@ -9,7 +9,7 @@ use crate::policy::{BlockPolicy, BlockPolicyKind, POLICIES};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a policy decides.
+/// Decision that a policy makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decides {
     /// Where blocks go.
@@ -23,7 +23,7 @@ pub enum Decides {
 pub struct Parameter {
     /// Its name, default, range, meaning and source.
     pub tunable: &'static Tunable,
-    /// What its policies decide.
+    /// Decision that its policies make.
     pub decides: Decides,
     /// Their names.
     pub policies: Vec<&'static str>,
@@ -66,7 +66,7 @@ pub enum PlacingError {
     Policy {
         /// `alloc` or `dirs`.
         name: &'static str,
-        /// What was said.
+        /// Value that was given.
         value: String,
         /// The names of all policies.
         known: String,
@@ -92,7 +92,7 @@ pub enum PlacingError {
 /// Policies of a volume: for blocks, and for directories and inodes.
 pub type Policies = (Box<dyn BlockPolicy>, Box<dyn DirectoryPolicy>);
 
-/// What places a volume: policies, if they were chosen, and parameters, as far as they were set.
+/// Placement of a volume: policies, if they were chosen, and parameters, as far as they were set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placing {
     /// How blocks are chosen.
@@ -167,7 +167,7 @@ impl Placing {
         self.values.get(name).copied()
     }
 
-    /// Whether nothing was chosen and set.
+    /// True if nothing was chosen and set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

@@ -4,7 +4,7 @@
 
 use ondisk::units::{Cluster, ClusterRun, Group};
 
-/// What the clusters are for; policies may keep the two apart.
+/// Use of clusters; policies may keep the two apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Kind {
     /// Contents of files.
@@ -55,7 +55,7 @@ pub struct Request {
     pub min: u32,
     /// Length that is wanted.
     pub want: u32,
-    /// What the clusters are for.
+    /// Use of the clusters.
     pub kind: Kind,
     /// Loading in order, as an image builder does: the run is taken at the goal if it is long
     /// enough there, otherwise it is the first long enough after the goal. Gaps stay for later.
@@ -109,20 +109,20 @@ impl Request {
         }
     }
 
-    /// The same, for metadata.
+    /// Makes a request for metadata.
     #[must_use]
     pub fn metadata(goal: Cluster, count: u32) -> Self {
         Request { kind: Kind::Metadata, ..Self::data(goal, count) }
     }
 
-    /// The same request for at most `count` clusters, which are at least its minimum.
+    /// Cuts the request to at most `count` clusters, which are at least its minimum.
     #[must_use]
     pub(crate) fn at_most(mut self, count: u32) -> Self {
         self.want = self.want.min(count);
         self
     }
 
-    /// The same request with the lengths in order and the goal inside the volume.
+    /// Puts the lengths in order and the goal inside the volume.
     #[must_use]
     pub(crate) fn ordered(mut self, clusters: u64) -> Self {
         self.want = self.want.max(1);
@@ -173,7 +173,7 @@ pub enum Denial {
     },
 }
 
-/// What the volume says of itself does not fit together.
+/// Statements about the volume that contradict each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Contradiction {
     /// The geometry is impossible.
@@ -187,9 +187,9 @@ pub enum Contradiction {
     TooManyFree {
         /// The group.
         group: Group,
-        /// What its descriptor claims.
+        /// Free count of its descriptor.
         free: u32,
-        /// What it has.
+        /// Clusters that it has.
         size: u32,
     },
     /// The bitmap is shorter than the group.

@@ -1,4 +1,4 @@
-//! What callers say of bitmaps: loading, loading ahead, what is on disk and may be dropped.
+//! Bitmaps in and out of memory: loading, loading ahead, and dropping what is on disk.
 //!
 //! Owns the part of [`Engine`] that deals with bitmaps as such. Excludes I/O: the caller reads what
 //! it is asked for ([`crate::Refusal::NeedBitmap`]) or may want soon ([`Engine::wanted_bitmaps`]),
@@ -88,13 +88,13 @@ impl Engine {
         self.shared.bound.evict(bytes, 0, self.shared.holders())
     }
 
-    /// What the free-space index occupies.
+    /// Returns the memory of the free-space index.
     #[must_use]
     pub fn memory(&self) -> Memory {
         self.shared.map.memory()
     }
 
-    /// Whether a bitmap of the group must be loaded before all of it can be used.
+    /// True if a bitmap of the group must be loaded before all of it can be used.
     #[must_use]
     pub fn needs_bitmap(&self, group: Group) -> bool {
         self.shared.map.needs_bitmap(group)

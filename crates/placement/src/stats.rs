@@ -7,7 +7,7 @@ use ondisk::units::Group;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// What is counted.
+        /// Events that are counted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Counter {
             $($(#[$doc])* $variant,)*
@@ -86,7 +86,7 @@ pub enum Criterion {
     PowerTwoAligned,
     /// A group whose mean free run is long enough.
     GoalLenFast,
-    /// The same for a trimmed length.
+    /// As `GoalLenFast`, for a trimmed length.
     BestAvailLen,
     /// Any group with enough free clusters, scanned one after the other.
     GoalLenSlow,

@@ -1,4 +1,4 @@
-//! What locks take: how long threads wait for them, and how long those of groups are held.
+//! Times of locks: how long threads wait for them, and how long those of groups are held.
 //!
 //! Nothing is measured until someone gives a clock ([`crate::Engine::time_locks`]), and no clock is read. Waiting is
 //! measured where a thread waits anyway. Only locks of groups ([`Timed`]) cost more without a clock: a look at whether
@@ -17,15 +17,15 @@ pub type Clock = fn() -> u64;
 pub enum LockKind {
     /// Those of groups, as far as free runs are looked for under them.
     Groups,
-    /// The same locks, where a run is only marked: what was taken, freed, or found again.
+    /// Locks of groups for marking a run only: taken, freed, or found again.
     Marks,
-    /// What else a policy remembers: preallocations, windows, shelves, sets of groups.
+    /// Locks of other state of a policy: preallocations, windows, shelves, sets of groups.
     Policy,
     /// Those of regions, under which the run index is looked at and changed.
     Index,
 }
 
-/// What the locks of a kind took, all threads together.
+/// Times of the locks of a kind, all threads together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockTimes {
     /// Times a lock of groups was taken; of others it is not counted.

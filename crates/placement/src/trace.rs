@@ -17,7 +17,7 @@ pub use recorder::Recorder;
 use crate::layout::Layout;
 use crate::request::Kind;
 
-/// What a trace begins with.
+/// First bytes of a trace.
 pub const MAGIC: [u8; 8] = *b"PLATTRC\n";
 /// Version of the format that is written, and the only one that is read.
 pub const VERSION: u64 = 3;
@@ -45,7 +45,7 @@ pub enum Goal {
 /// A request, without its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// What is allocated to.
+    /// File or structure that is allocated to.
     pub name: Name,
     /// Where in it.
     pub at: u64,
@@ -55,7 +55,7 @@ pub struct Ask {
     pub min: u32,
     /// Length that is wanted.
     pub want: u32,
-    /// What it is for.
+    /// Use of the clusters.
     pub kind: Kind,
     /// Loading in order.
     pub stream: bool,
@@ -91,7 +91,7 @@ pub enum Record {
     Refused(Ask),
     /// Clusters of a file that are freed.
     Free {
-        /// What they belong to.
+        /// Their file or structure.
         name: Name,
         /// From which place on.
         at: u64,
@@ -106,7 +106,7 @@ pub enum Record {
     Promise(u64),
     /// Promised clusters are given back.
     EndPromise(u64),
-    /// What policies hold for later is given up.
+    /// Policies give up what they set aside.
     Settle,
 }
 

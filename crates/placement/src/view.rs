@@ -1,4 +1,4 @@
-//! What a policy sees of the free space: searches, no changes.
+//! A policy's view of the free space: searches, no changes.
 //!
 //! Every search counts the free runs it looked at, under the kernel's name for it.
 
@@ -37,7 +37,7 @@ impl View<'_> {
         self.counters.groups.lock(mutex, || self.note(Counter::LockWaits, 1))
     }
 
-    /// The same, if no other thread holds it at this moment.
+    /// Locks a group if no other thread holds it at this moment.
     pub(crate) fn try_lock_group<'a, T>(&'a self, mutex: &'a Mutex<T>) -> Option<Timed<'a, T>> {
         self.counters.groups.try_lock(mutex)
     }
@@ -94,13 +94,13 @@ impl View<'_> {
         self.map.group_words(group)
     }
 
-    /// Whether a bitmap may still be asked for merely to find something better.
+    /// True if a bitmap may still be asked for merely to find something better.
     #[must_use]
     pub fn may_ask(&self, request: &Request) -> bool {
         request.attempt < Request::PATIENCE
     }
 
-    /// Whether the wanted length is free at the goal itself.
+    /// Returns true if the wanted length is free at the goal itself.
     ///
     /// # Errors
     /// [`Refusal::NeedBitmap`] if the goal's group, or the one the run would go on in, is unknown
@@ -120,7 +120,7 @@ impl View<'_> {
         self.map.unknown_at(cluster)
     }
 
-    /// Whether a bitmap of the group must be loaded before all of it can be used.
+    /// True if a bitmap of the group must be loaded before all of it can be used.
     #[must_use]
     pub fn needs_bitmap(&self, group: Group) -> bool {
         self.map.needs_bitmap(group)
@@ -177,7 +177,7 @@ impl View<'_> {
         self.near_fit_below(request, u32::MAX)
     }
 
-    /// The same, in a run of less than `below` clusters; not every such run is found if regions
+    /// Finds as [`View::near_fit`] does, in a run of less than `below` clusters; not every such run is found if regions
     /// hold longer ones beside it.
     #[must_use]
     pub fn near_fit_below(&self, request: &Request, below: u32) -> Option<Cluster> {

@@ -1,4 +1,4 @@
-//! What opening a huge volume and allocating in order cost, in time of the processor: other work on the
+//! Cost of opening a huge volume and allocating in order, in time of the processor: other work on the
 //! machine does not count. Bounds are loose: they catch a change of order, not of percent.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -6,7 +6,7 @@ use ondisk::units::{Cluster, Group};
 use placement::{BlockPolicyKind, Engine, GroupContent, Layout, Request};
 use std::time::Duration;
 
-/// What this thread has had of a processor.
+/// Returns the processor time of this thread.
 fn spent() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())

@@ -42,7 +42,7 @@ struct Model {
     strays: Vec<ClusterRun>,
     commit: u64,
     held: Vec<Grant>,
-    /// Whether the policy promises to find every sufficient run.
+    /// True if the policy promises to find every sufficient run.
     complete: bool,
 }
 
@@ -160,7 +160,7 @@ impl Model {
         self.look_for_strays();
     }
 
-    /// What is no stray any more is free.
+    /// Checks that clusters of orphaned grants are free once they are given back.
     fn look_for_strays(&mut self) {
         let mut left = self.engine.orphaned_grants();
         for run in std::mem::take(&mut self.strays) {
@@ -191,7 +191,7 @@ impl Model {
         self.flags.iter().enumerate().map(|(at, used)| *used || hidden(at)).collect()
     }
 
-    /// Whether there is a place with `count` free clusters.
+    /// True if there is a place with `count` free clusters.
     fn place(unusable: &[bool], count: u32) -> bool {
         let (mut start, mut at) = (0, 0);
         while at < unusable.len() {
@@ -205,7 +205,7 @@ impl Model {
         false
     }
 
-    /// Whether anything is set aside for growing files.
+    /// True if anything is set aside for growing files.
     fn claims(&self) -> bool {
         let free = self.unusable().iter().filter(|unusable| !**unusable).count() as u64;
         self.engine.free_runs().map(|run| u64::from(run.count)).sum::<u64>() != free

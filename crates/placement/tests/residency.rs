@@ -1,4 +1,4 @@
-//! What is in memory: dropping, loading again, contradictory bitmaps, volumes up to 1 EiB.
+//! Bitmaps in memory: dropping, loading again, contradictory ones, volumes up to 1 EiB.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use ondisk::units::{Cluster, ClusterRun, Group};

@@ -13,7 +13,7 @@ pub enum Error {
     /// No run is long enough for an inode table; the text says which.
     #[error("{0}")]
     NoRun(String),
-    /// What the volume holds would not fit.
+    /// The volume's files would not fit.
     #[error("what the volume holds does not fit: {0} blocks more are needed at least")]
     NoRoom(u64),
     /// No volume could be changed so.
@@ -43,7 +43,7 @@ pub(crate) fn refused<T>(why: impl Into<String>) -> Result<T> {
     Err(Error::Refused(why.into()))
 }
 
-/// What breaks a rule of the format.
+/// Makes an error for a broken rule of the format.
 pub(crate) fn corrupt(place: ondisk::corrupt::Place, what: impl Into<String>) -> Error {
     Error::Volume(platfs_device::Error::corrupt(place, what))
 }

@@ -206,7 +206,7 @@ fn every_kind_of_volume_changes_its_size_and_keeps_its_files() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// What resize2fs says of a size, or of the smallest; the size it made, in bytes.
+/// Runs resize2fs for a size, or for the smallest; returns the size it made, in bytes.
 fn resize2fs(image: &Path, bytes: Option<u64>) -> Result<u64, String> {
     let _ = tool::command("e2fsck").arg("-fy").arg(image).output().unwrap();
     let mut command = tool::command("resize2fs");

@@ -156,7 +156,7 @@ fn ours(image: &Path, request: &Request) -> Result<(), String> {
     Ok(())
 }
 
-/// The same by tune2fs, and by e2fsck where it asks for that.
+/// Makes the change with tune2fs, and with e2fsck where it asks for that.
 fn theirs(image: &Path, arguments: &[&str]) -> Result<(), String> {
     let output = tool::command("tune2fs").arg("-f").args(arguments).arg(image).output().unwrap();
     let said =
@@ -242,7 +242,7 @@ fn is_meant(of: &str, change: &str, key: &str) -> bool {
     MEANT.iter().any(fits)
 }
 
-/// What e2fsck says of an image. It counts no symbolic links whose target is in the inode as inline data towards quota;
+/// Complaints of e2fsck about an image. It counts no symbolic links whose target is in the inode as inline data towards quota;
 /// Linux does, and so do we.
 fn complaints(kind: &str, image: &Path) -> String {
     let said = fsck::complaints(image);
@@ -250,7 +250,7 @@ fn complaints(kind: &str, image: &Path) -> String {
     if usage && kind.contains("inline") { String::new() } else { said }
 }
 
-/// What is wrong with a change of one kind of volume.
+/// Judges a change of one kind of volume; returns what is wrong.
 fn judge(kind: &str, base: &Path, case: &Case, scratch: &Scratch) -> Vec<String> {
     let mut wrong = Vec::new();
     let (one, other) = (scratch.join("ours"), scratch.join("theirs"));

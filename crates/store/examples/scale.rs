@@ -1,4 +1,4 @@
-//! What fleets and very large volumes ask of a store: the figures of `research/docs/scale.md`.
+//! Cost of fleets and very large volumes for a store: the figures of `research/docs/scale.md`.
 //!
 //! The formats and the clean-up are the real ones, over a store in memory that counts. What a store and a line can do are
 //! assumptions, and stand in the constants.
@@ -23,9 +23,9 @@ const WRITES_A_SECOND: u64 = 3_500;
 const ROUND: u64 = 25;
 /// Bytes in a second between all hosts and the store: 100 Gbit/s.
 const LINE: u64 = 12_500_000_000;
-/// What a chunk is packed to, of its bytes, in per cent: a Debian root.
+/// Packed size of a chunk, in per cent: a Debian root.
 const PACKED: u64 = 35;
-/// What a host reads of its image to start: 150 MiB.
+/// Bytes that a host reads of its image to start: 150 MiB.
 const START: u64 = 150 << 20;
 
 const GIB: u64 = 1 << 30;
@@ -212,7 +212,7 @@ fn synced(count: u64) -> Result<()> {
     Ok(())
 }
 
-/// What one writer's objects and its manifest allow.
+/// Prints the limits of one writer by its objects and its manifest.
 fn writer() {
     let each = 1000 / ROUND;
     println!("one writer, each request {} ms:", ROUND);

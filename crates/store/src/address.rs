@@ -1,4 +1,4 @@
-//! What a user calls a store and a volume in it: `file:///path#NAME`, `s3://bucket/prefix#NAME@SNAPSHOT`.
+//! Addresses of a store and a volume in it: `file:///path#NAME`, `s3://bucket/prefix#NAME@SNAPSHOT`.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::objects::{Files, Objects};
 
 /// Schemes that mean a store.
 const SCHEMES: [&str; 4] = ["file", "s3", "gs", "az"];
-/// What in the environment says which server a scheme means.
+/// Variables of the environment that say which server a scheme means.
 const SERVERS: [(&str, &[&str]); 3] = [
     ("s3", &["AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"]),
     ("gs", &["GOOGLE_BASE_URL"]),
@@ -28,7 +28,7 @@ pub struct Address {
     pub name: Option<String>,
 }
 
-/// Whether a text is meant as the address of a store.
+/// True if a text is meant as the address of a store.
 #[must_use]
 pub fn is_address(text: &[u8]) -> bool {
     SCHEMES
@@ -74,7 +74,7 @@ impl Address {
         self.name.as_deref().ok_or_else(missing)
     }
 
-    /// What tells the store from all others: its address, and the servers that the environment names, since two servers can
+    /// Returns the identity of the store: its address, and the servers that the environment names, since two servers can
     /// have the same bucket.
     #[must_use]
     pub fn identity(&self) -> String {
@@ -91,7 +91,7 @@ impl Address {
         format!("{} {}", servers.join(" "), self.url.trim_end_matches('/'))
     }
 
-    /// Whether the store is on this host.
+    /// True if the store is on this host.
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.url.starts_with("file:")

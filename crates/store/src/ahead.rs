@@ -47,7 +47,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is fetched ahead for one volume.
+/// Reading ahead for one volume.
 pub(crate) struct Ahead {
     shared: Arc<Shared>,
     streams: Mutex<Streams>,
@@ -104,7 +104,7 @@ impl Ahead {
         lock(&self.shared.queue).threads
     }
 
-    /// What should be fetched now that a range is read: bytes of the volume behind it, if it goes on where another ended.
+    /// Returns the range to fetch now that another is read: bytes of the volume behind it, if it goes on where another ended.
     pub(crate) fn behind(&self, start: u64, len: u64) -> Option<Range<u64>> {
         let chunks = start / CHUNK as u64..(start + len).div_ceil(CHUNK as u64);
         let found = lock(&self.streams).note(chunks)?;

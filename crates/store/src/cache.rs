@@ -78,7 +78,7 @@ impl Cache {
         (bytes.len() as u64 <= most).then_some(bytes)
     }
 
-    /// Whether there is an entry.
+    /// True if there is an entry.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         let look = self.directory_of(name).and_then(|(above, name)| above.look(name));

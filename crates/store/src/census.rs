@@ -27,13 +27,13 @@ const TRIES: usize = 64;
 
 /// The volumes of a store, and what they refer to.
 pub(crate) struct Census {
-    /// What they refer to.
+    /// Their references.
     pub(crate) marked: Marked,
     /// Whose manifests were read, removed ones too.
     read: BTreeSet<VolumeId>,
     /// Those of them that were removed.
     removed: BTreeSet<VolumeId>,
-    /// What the last clean-up saw.
+    /// List of the last clean-up.
     known: (KnownVolumes, Option<Version>),
     /// Other volumes that manifests name.
     named: BTreeSet<VolumeId>,
@@ -101,7 +101,7 @@ impl Census {
         Ok(())
     }
 
-    /// Whether all that is known of volumes says the same.
+    /// Checks that all lists of volumes agree.
     fn agree(&self, store: &Store, listed: &BTreeSet<VolumeId>) -> Result<()> {
         let lies = |id: &VolumeId| {
             let volume = hex(id);

@@ -30,7 +30,7 @@ use crate::together::together;
 /// Keys of other programs that are named.
 const STRANGE: usize = 16;
 
-/// What a clean-up did.
+/// Result of a clean-up.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Cleaned {
     /// Objects that were removed.
@@ -92,7 +92,7 @@ pub fn clean(store: &Arc<Store>, grace: Duration, dry: bool) -> Result<Cleaned> 
     Ok(sweep.cleaned)
 }
 
-/// What is there and not in use.
+/// Objects that are there and not in use.
 #[derive(Default)]
 struct Sweep {
     cleaned: Cleaned,

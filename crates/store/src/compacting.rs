@@ -19,7 +19,7 @@ use crate::volume::{LEAST, SMALL, Volume};
 /// Bytes that are read and written at once.
 const STEP: usize = 1 << 20;
 
-/// What a compaction did.
+/// Result of a compaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Compacted {
     /// Objects of logs that the volume referred to.
@@ -92,7 +92,7 @@ fn each_of_log(volume: &Volume, each: &mut dyn FnMut(Target, u64, u64) -> Result
     Ok(())
 }
 
-/// What other volumes refer to: it stays.
+/// Returns the objects that other volumes refer to: they stay.
 fn held_by_others(store: &Arc<Store>, name: &str) -> Result<BTreeSet<Target>> {
     let mut others = volumes(store, false)?;
     others.retain(|manifest| manifest.name != name);

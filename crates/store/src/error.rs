@@ -1,4 +1,4 @@
-//! What can go wrong between a volume and its store.
+//! Errors between a volume and its store.
 
 use std::io;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub enum Error {
     Damaged {
         /// Its key.
         object: String,
-        /// What is wrong.
+        /// Broken rule.
         problem: String,
     },
     /// The store did not answer, or not in time. It may be tried again.
@@ -33,7 +33,7 @@ pub enum Error {
     /// The store has too much to do, and says when it may be tried again.
     #[error("the store asks for less: {why}")]
     Busy {
-        /// What it said.
+        /// Words of the store.
         why: String,
         /// How long to wait.
         after: Duration,
@@ -44,9 +44,9 @@ pub enum Error {
     /// The volume could not be closed in order.
     #[error("{why}; {what}")]
     Unclosed {
-        /// What the store said, or did not.
+        /// Last error of the store.
         why: Box<Error>,
-        /// What the store does not have, and where it is.
+        /// Data that the store does not have, and where it is.
         what: String,
     },
     /// Another host has the volume now; nothing more is written from here.
@@ -61,7 +61,7 @@ pub enum Error {
     /// A file of this host failed.
     #[error("{action}: {why}")]
     Host {
-        /// What was being done.
+        /// Action that failed.
         action: String,
         /// The system's words.
         why: String,
@@ -82,7 +82,7 @@ impl Error {
         Error::Host { action: action.into(), why: why.to_string() }
     }
 
-    /// Whether the same request may succeed later.
+    /// True if the same request may succeed later.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         matches!(self, Error::Unavailable(_) | Error::Busy { .. })

@@ -68,7 +68,7 @@ impl Extents {
         self.ranges.insert(start, (end, source));
     }
 
-    /// What a range is made of, in order and without gaps.
+    /// Returns the pieces of a range, in order and without gaps.
     pub(crate) fn pieces(&self, start: u64, len: u64) -> Vec<Piece> {
         let end = start.saturating_add(len);
         let before = self.ranges.range(..start).next_back().filter(|(_, (stop, _))| *stop > start);

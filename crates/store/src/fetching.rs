@@ -1,4 +1,4 @@
-//! What many threads want at the same time, one fetches for all.
+//! Shared fetches: of many threads that want one object, one fetches it for all.
 //!
 //! Owns: who fetches something, and that those who wait for it share its failure. Excludes what is fetched, and where it is
 //! kept.

@@ -162,7 +162,7 @@ pub fn remove(store: &Arc<Store>, name: &str) -> Result<()> {
     store.objects().replace(&key_of_manifest(&old.id), &removed(&old).encode(), &version).map(drop)
 }
 
-/// What stays of a volume that was removed.
+/// Returns the manifest that stays of a volume that was removed.
 pub(crate) fn removed(old: &Manifest) -> Manifest {
     Manifest {
         flags: Flags { removed: true, open: false, ..old.flags },

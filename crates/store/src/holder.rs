@@ -5,7 +5,7 @@
 /// Characters that say who has a volume; with the mark of the process they are fewer bytes than a manifest may have.
 const WORDS: usize = 64;
 
-/// What tells this process from all others: the boot of this host, the space that its number counts in, and when it
+/// Identity of this process among all: the boot of this host, the space that its number counts in, and when it
 /// began.
 pub(crate) fn mark() -> String {
     let pid = std::process::id();
@@ -49,7 +49,7 @@ fn living(stat: &str) -> Option<u64> {
     words.get(19)?.parse().ok().filter(|_| !is_dead)
 }
 
-/// Whether the holder, in whose text its mark stands in brackets at the end, was a process that would be seen here, and has ended.
+/// True if the holder, in whose text its mark stands in brackets at the end, was a process that would be seen here, and has ended.
 pub(crate) fn is_gone(holder: &str) -> bool {
     let mark = holder.rsplit_once('(').map_or("", |(_, mark)| mark.trim_end_matches(')'));
     let Some((place, process)) = mark.split_once(" process ") else { return false };

@@ -1,11 +1,11 @@
-//! What objects of this format are called.
+//! Keys of the objects of this format.
 //!
 //! Owns: keys, and which keys are ours. Others below the same prefix are other programs': nobody touches them. Excludes
 //! marks of the store and of those who work on it.
 
 use crate::format::{Hash, VolumeId, hex, unhex};
 
-/// What is named by its hash.
+/// Kind of an object that is named by its hash.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     /// Bytes of images.
@@ -54,7 +54,7 @@ pub fn id_of(name: &str) -> VolumeId {
     id
 }
 
-/// What an object is, by its key.
+/// Kind of an object, by its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum KeyKind {
     /// Contents that are named by their hash.

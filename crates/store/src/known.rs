@@ -16,12 +16,12 @@ use crate::objects::{REPLACED_MAX, Version};
 use crate::store::Store;
 
 const VOLUMES: &str = "gc/volumes";
-/// What stands behind a volume that was removed.
+/// Mark behind a volume that was removed.
 const REMOVED: &str = " removed";
 /// How often others may come between.
 const TRIES: usize = 64;
 
-/// What is known of volumes.
+/// Volumes that there are and were.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct KnownVolumes {
     /// All that there are.
@@ -30,7 +30,7 @@ pub(crate) struct KnownVolumes {
     pub(crate) removed: BTreeSet<VolumeId>,
 }
 
-/// What the last clean-up wrote down, and the version of that.
+/// Reads the list of volumes of the last clean-up, and its version.
 pub(crate) fn read(store: &Store) -> Result<(KnownVolumes, Option<Version>)> {
     let object = match store.objects().get(VOLUMES, REPLACED_MAX) {
         Err(Error::Missing(_)) => return Ok((KnownVolumes::default(), None)),

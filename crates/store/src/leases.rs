@@ -43,7 +43,7 @@ const MARK_MAX: u64 = 4096;
 /// How the mark of a clean-up begins that has ended, and of one whose last requests may still be under way.
 const ENDED: &str = "ended";
 const ENDED_LATE: &str = "ended late";
-/// What stands in a lease before the volume that it is for.
+/// Word in a lease before the volume that it is for.
 const FOR: &str = " for ";
 /// How often others may come between.
 const TRIES: usize = 64;
@@ -99,7 +99,7 @@ impl Lease {
         Ok(lease)
     }
 
-    /// Whether a clean-up may remove an object though it is there now.
+    /// True if a clean-up may remove an object though it is there now.
     pub(crate) fn is_condemned(&self, key: &str) -> bool {
         self.condemned.contains_key(key)
     }
@@ -185,7 +185,7 @@ fn fence(store: &Store, text: &str) -> Result<()> {
     Err(Error::Conflict(name.to_owned()))
 }
 
-/// What a volume leaves that was there.
+/// Returns the manifest that a removed volume leaves.
 fn trace(name: &str) -> Manifest {
     Manifest {
         id: id_of(name),
@@ -248,7 +248,7 @@ impl Running {
         })
     }
 
-    /// Whether pushes still heed it, before each step that relies on that.
+    /// Checks that pushes still heed it, before each step that relies on that.
     pub(crate) fn is_good(&self) -> Result<()> {
         let took_long = || Error::Refused("it took too long; the next goes on".into());
         let wall = SystemTime::now();
@@ -301,22 +301,22 @@ fn running(store: &Store) -> Result<Option<(String, Version)>> {
     }
 }
 
-/// What stands in a mark of this process: no two are the same.
+/// Returns the text for a mark of this process: no two are the same.
 fn own() -> Vec<u8> {
     format!("{} ({})", hex(&crate::random::bytes::<16>()), holder::mark()).into_bytes()
 }
 
-/// What stands in the mark of a clean-up that has ended.
+/// Returns the text for the mark of a clean-up that has ended.
 fn ended(word: &str) -> Vec<u8> {
     format!("{word} {}", hex(&crate::random::bytes::<16>())).into_bytes()
 }
 
-/// Whether a clean-up has ended, and all that it asked for.
+/// True if a clean-up has ended, and all that it asked for.
 fn is_over(text: &str) -> bool {
     text.starts_with(ENDED) && !text.starts_with(ENDED_LATE)
 }
 
-/// Whether a mark is void: it is old, it ended, or its process was one of this host and has ended.
+/// True if a mark is void: it is old, it ended, or its process was one of this host and has ended.
 fn is_void(store: &Store, (mark, text): (&Listed, &str), now: SystemTime) -> bool {
     let age = now.duration_since(mark.modified).unwrap_or_default();
     // What its process asked for last may still be under way.
@@ -324,7 +324,7 @@ fn is_void(store: &Store, (mark, text): (&Listed, &str), now: SystemTime) -> boo
     age > VOID_AFTER || (!may_linger && (text.starts_with(ENDED) || holder::is_gone(text)))
 }
 
-/// What is condemned, each with the second since when, and the version of the list.
+/// Reads the condemned objects, each with the second since when, and the version of the list.
 pub(crate) fn condemned(store: &Store) -> Result<(BTreeMap<String, u64>, Option<Version>)> {
     let object = match store.objects().get(CONDEMNED, REPLACED_MAX) {
         Err(Error::Missing(_)) => return Ok((BTreeMap::new(), None)),

@@ -38,7 +38,7 @@ pub fn ready(store: &Arc<Store>) -> Result<()> {
     if is_made { Ok(()) } else { store.objects().put(STORE, STORE_BYTES) }
 }
 
-/// Whether anything was ever written there by this format's programs.
+/// Returns true if anything was ever written there by this format's programs.
 ///
 /// # Errors
 /// Another format; the store's.

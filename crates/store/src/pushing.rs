@@ -23,7 +23,7 @@ use crate::store::Store;
 /// Requests side by side.
 const WORKERS: usize = 8;
 
-/// What was pushed.
+/// Result of a push.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pushed {
     /// Bytes of the image.

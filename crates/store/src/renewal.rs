@@ -27,7 +27,7 @@ pub(crate) enum Replaced {
     Renewed(Box<Manifest>, Version),
 }
 
-/// Whether one is the other, or was made of it by renewals.
+/// True if one is the other, or was made of it by renewals.
 pub(crate) fn is_same(now: &Manifest, before: &Manifest) -> bool {
     now.nonce.wrapping_sub(before.nonce) < STEPS && Manifest { nonce: before.nonce, ..now.clone() } == *before
 }

@@ -1,4 +1,4 @@
-//! What the log of a volume says beyond its map: the dense prefix of its objects.
+//! Replay of a volume's log over its map: the dense prefix of its objects.
 //!
 //! Owns: following a chain from object to object, and sealing it. Excludes epochs of our own, and writing maps.
 

@@ -25,7 +25,7 @@ const BESIDE: usize = 160;
 /// Bytes of the longest map that many threads read at the same time. Longer ones are rare, and are read one by one: a store
 /// that makes all of them as long as may be has no more of this program's memory.
 const USUAL: usize = 1 << 20;
-/// What is read first of an object of a log: the header of nearly every one.
+/// Bytes of a log's object that are read first: the header of nearly every one.
 const FIRST: u64 = 32 << 10;
 
 /// Where the cache has what is named by its hash.
@@ -43,7 +43,7 @@ fn entry_of_unit(name: &Hash) -> String {
     format!("unit-{}", hex(name))
 }
 
-/// What was fetched lately, by hash.
+/// Objects that were fetched lately, by hash.
 #[derive(Default)]
 struct Recent {
     found: HashMap<Hash, (Arc<Vec<u8>>, u64)>,
@@ -122,12 +122,12 @@ impl Store {
         Store { identity, ..self }
     }
 
-    /// What tells it from all others.
+    /// Returns the store's identity.
     pub(crate) fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// The same objects, and nothing that was kept of them on this host: for checks of the store itself.
+    /// Returns a store of the same objects without this host's copies: for checks of the store itself.
     pub(crate) fn itself(&self) -> Self {
         Store {
             objects: Arc::clone(&self.objects),
@@ -163,7 +163,7 @@ impl Store {
         self.objects.give_up();
     }
 
-    /// What was asked of the store so far.
+    /// Returns the counts of requests so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.objects.counts()
@@ -394,12 +394,12 @@ impl Store {
         Ok(())
     }
 
-    /// Whether something is in memory or in the cache.
+    /// True if something is in memory or in the cache.
     fn has(&self, name: &Hash, entry: &str) -> bool {
         self.is_remembered(name) || self.cache.as_ref().is_some_and(|cache| cache.has(entry))
     }
 
-    /// Whether parts of an object of a log are on this host.
+    /// True if parts of an object of a log are on this host.
     pub(crate) fn has_units(&self, header: &Header, mut units: Range<usize>) -> bool {
         units.all(|unit| header.units.get(unit).is_none_or(|name| self.has(name, &entry_of_unit(name))))
     }
@@ -414,17 +414,17 @@ impl Store {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Whether contents are in memory.
+    /// True if contents are in memory.
     pub(crate) fn is_remembered(&self, name: &Hash) -> bool {
         lock(&self.recent).found.contains_key(name)
     }
 
-    /// Whether a chunk is on this host.
+    /// True if a chunk is on this host.
     pub(crate) fn is_kept(&self, name: &Hash) -> bool {
         self.has(name, &entry_of(Kind::Chunk, name))
     }
 
-    /// What has that name: remembered, in the cache, or fetched by one of those who want it.
+    /// Returns the bytes of a name: remembered, in the cache, or fetched by one of those who want it.
     fn once(
         &self,
         name: &Hash,

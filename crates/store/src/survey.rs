@@ -1,4 +1,4 @@
-//! What a store holds: its volumes, what they refer to, and whether all of that is there and right.
+//! Contents of a store: its volumes, what they refer to, and checks that all of that is there and right.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -66,7 +66,7 @@ pub fn volumes(store: &Store, removed: bool) -> Result<Vec<Manifest>> {
     Ok(found)
 }
 
-/// What a volume refers to.
+/// References of a volume.
 #[derive(Default)]
 pub(crate) struct Marked {
     /// Keys.
@@ -166,7 +166,7 @@ impl Marked {
     }
 }
 
-/// What volumes refer to.
+/// Collects the references of volumes.
 pub(crate) fn marked(store: &Arc<Store>, manifests: &[Manifest]) -> Result<Marked> {
     let look = |manifest: &Manifest, room: &Room, (): &mut ()| {
         let mut own = Marked::default();
@@ -181,7 +181,7 @@ pub(crate) fn marked(store: &Arc<Store>, manifests: &[Manifest]) -> Result<Marke
     looked_at((store, MARKED), manifests, look).map(|(all, _)| all)
 }
 
-/// What volumes refer to, for one that removes nothing: each as it is when that is read.
+/// Collects the references of volumes, for one that removes nothing: each as it is when that is read.
 pub(crate) fn marked_now(store: &Arc<Store>, manifests: &[Manifest]) -> Result<Marked> {
     let look = |manifest: &Manifest, room: &Room, (): &mut ()| mark_now(store, manifest, room);
     looked_at((store, MARKED), manifests, look).map(|(all, _)| all)
@@ -263,7 +263,7 @@ fn key_of_target(target: &Target) -> String {
     }
 }
 
-/// What a store holds, in numbers.
+/// Contents of a store, in numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Volumes, snapshots among them.
@@ -309,7 +309,7 @@ pub fn stats(store: &Arc<Store>) -> Result<Stats> {
 /// Where data are.
 pub(crate) const PREFIXES: [&str; 3] = ["chunk/", "map/", "vol/"];
 
-/// Whether an object is referred to, or may be by the time that somebody looks. A seal stays for good: it is what a writer
+/// True if an object is referred to, or may be by the time that somebody looks. A seal stays for good: it is what a writer
 /// that was taken over long ago runs into.
 pub(crate) fn is_used(marked: &Marked, listed: &Listed) -> bool {
     let key = &listed.key;
@@ -321,12 +321,12 @@ pub(crate) fn is_used(marked: &Marked, listed: &Listed) -> bool {
     marked.growing.get(&(volume, epoch)).is_some_and(|first| seq >= *first)
 }
 
-/// What is wrong with a store.
+/// Damage in a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// The volume.
     pub volume: String,
-    /// What is wrong.
+    /// Damage, in words.
     pub problem: String,
 }
 

@@ -1,4 +1,4 @@
-//! The same with many things, some at a time: what is asked of a store is waited for together.
+//! One step for many things, some at a time: requests to a store are waited for together.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

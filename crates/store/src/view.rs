@@ -116,7 +116,7 @@ impl Base {
         Ok(leaf)
     }
 
-    /// What a range is made of by the map.
+    /// Returns the pieces of a range, by the map.
     pub(crate) fn pieces(&self, start: u64, len: u64) -> Result<Vec<Run>> {
         let (mut at, end) = (start, start.saturating_add(len));
         let mut found = Vec::new();
@@ -206,7 +206,7 @@ impl Reader {
         header
     }
 
-    /// Whether a part of an object is on this host. What the cache has is unpacked when it is read: ahead of that it would
+    /// True if a part of an object is on this host. What the cache has is unpacked when it is read: ahead of that it would
     /// push others out of memory, which would be unpacked again and again.
     pub(crate) fn is_at_hand(&self, (target, range): &Wanted) -> bool {
         match target {
@@ -298,7 +298,7 @@ impl View {
         }
     }
 
-    /// What a range is made of.
+    /// Returns the pieces of a range.
     pub(crate) fn pieces(&self, start: u64, len: u64) -> Result<Vec<Run>> {
         let mut found = Vec::new();
         for piece in self.log.pieces(start, len) {

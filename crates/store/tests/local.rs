@@ -69,7 +69,7 @@ fn created() -> Arc<Memory> {
     objects
 }
 
-/// What may be written to a store now; what may not is refused as by a store that is away.
+/// Gate for writes to a store; a write that may not pass is refused as by a store that is away.
 fn gate(objects: &Memory) -> Arc<AtomicBool> {
     let is_open = Arc::new(AtomicBool::new(true));
     let own = Arc::clone(&is_open);
@@ -158,7 +158,7 @@ fn what_a_killed_process_left_goes_on_and_a_torn_end_is_cut() {
     assert!(all(&Stored::open(&over(&objects), "one").unwrap()) == model);
 }
 
-/// What a store holds, with the record that is the last in it.
+/// Contents of a store, with the record that is the last in it.
 type Stores = Vec<(usize, BTreeMap<String, Vec<u8>>)>;
 
 /// A run whose log is never shortened: states of the model by record, the ends of records in the one file of the log,

@@ -32,7 +32,7 @@ pub struct Strip {
     pub runs: Vec<(u64, u64)>,
 }
 
-/// What is drawn.
+/// Map to be drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Map<'a> {
     /// Above all.
@@ -121,7 +121,7 @@ fn square(out: &mut String, (x, y): (u32, u32), tenth: usize) {
     let _ = writeln!(out, "<rect x=\"{x}\" y=\"{y}\" width=\"{side}\" height=\"{side}\" {fill}/>");
 }
 
-/// What the colours of cells mean: from nothing in use to all of it.
+/// Draws the legend of the cells' colours: from nothing in use to all of it.
 fn legend(out: &mut String, y: u32) {
     let words = [
         (0, "free"),

@@ -1,6 +1,6 @@
 //! Putting blocks into a log that was brought in already, as its next transaction.
 //!
-//! What fast commits come to is many blocks that only fit each other together. Once they are a transaction, the number
+//! Fast commits turn into many blocks that only fit each other together. Once they are a transaction, the number
 //! of the running one is another, and the fast commits of before do not count any more: one or the other does at any
 //! moment, so that replay can be cut short anywhere (I38).
 

@@ -134,7 +134,7 @@ impl Log {
         self.device.size() >> self.log2
     }
 
-    /// Whether a block of the volume is one of the journal.
+    /// True if a block of the volume is one of the journal.
     pub(crate) fn holds(&self, block: u64) -> bool {
         let at = self.taken.partition_point(|(start, _)| *start <= block);
         at.checked_sub(1).and_then(|before| self.taken.get(before)).is_some_and(|(_, end)| block < *end)

@@ -26,7 +26,7 @@ pub use location::Log;
 pub use records::{InodeChanges, NameRecord, Range, Records, generation};
 pub use replay::Replay;
 
-/// What brings the records of fast commits into a volume.
+/// Writer of the records of fast commits into a volume.
 ///
 /// A record says which name, inode or extent there is now, and a file system must follow: it takes blocks, adds names,
 /// counts links. That is a writer's work, so the caller of a replay gives one.
@@ -49,7 +49,7 @@ impl FastCommits for NoWriter {
     }
 }
 
-/// What replay of a journal found and did.
+/// Result of the replay of a journal.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Recovery {
     /// Complete transactions in the log.
@@ -68,7 +68,7 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// What is missing although it was committed, in words; `None` if nothing is.
+    /// Says which committed changes are missing; `None` if none are.
     #[must_use]
     pub fn missing(&self) -> Option<String> {
         self.damage.as_ref().map(|damage| format!("its journal is damaged: {damage}"))
@@ -83,7 +83,7 @@ impl fmt::Display for Recovery {
     }
 }
 
-/// Whether the volume of a superblock has a journal that is to be replayed.
+/// True if the volume of a superblock has a journal that is to be replayed.
 #[must_use]
 pub fn is_pending(raw: &RawSuperblock) -> bool {
     raw.features().incompat.contains(Incompat::RECOVER)
@@ -116,7 +116,7 @@ pub fn emptied(device: &Arc<dyn Device>, raw: &RawSuperblock) -> Result<(u64, Ve
     Ok((log.offset(0)?, superblock.as_bytes().to_vec()))
 }
 
-/// What is said of a journal that is to be replayed and lies on another device.
+/// Error for a journal that is to be replayed and lies on another device.
 #[must_use]
 pub fn elsewhere() -> Error {
     let problem = "its journal is on another device, which is not read, and holds changes: have Linux mount the \

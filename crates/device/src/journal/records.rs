@@ -12,16 +12,16 @@ use crate::{Error, Result};
 
 /// Most bytes that records may take in memory. An area of Linux's usual 256 blocks has a hundredth of it.
 const BYTES_MAX: usize = 64 << 20;
-/// What a record takes beside its bytes, about.
+/// Bytes that a record takes beside its own, about.
 const OVERHEAD: usize = 100;
 
 /// A change of a name.
 pub struct NameRecord {
-    /// Whether the name comes or goes.
+    /// Kind of the change.
     pub change: NameChange,
     /// The directory.
     pub parent: u32,
-    /// What the name leads to.
+    /// Inode that the name leads to.
     pub inode: u32,
     /// The name.
     pub name: Vec<u8>,
@@ -40,7 +40,7 @@ pub enum Range {
     },
 }
 
-/// What becomes of an inode.
+/// Changes of an inode.
 #[derive(Default)]
 pub struct InodeChanges {
     /// Its record, as it was last.

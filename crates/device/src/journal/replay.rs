@@ -30,7 +30,7 @@ pub(super) struct Copy {
     pub(super) escaped: bool,
 }
 
-/// What counts of a log.
+/// Part of a log that counts.
 pub(super) struct Judged {
     /// Where the log goes on.
     pub(super) end: End,
@@ -51,7 +51,7 @@ pub struct Replay {
     /// Where the journal's superblock stands, and what it will be.
     superblock_at: u64,
     superblock: RawJournalSuperblock,
-    /// What was found, and is done.
+    /// Result of the replay.
     pub recovery: Recovery,
 }
 
@@ -108,7 +108,7 @@ impl Replay {
         self.superblock_at
     }
 
-    /// Whether nothing waits in the journal.
+    /// True if nothing waits in the journal.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.recovery.transactions == 0 && self.fast.is_none()
@@ -218,7 +218,7 @@ fn count(device: &dyn Device, format: &Format, raw: &mut RawSuperblock) {
     }
 }
 
-/// What the superblock says of errors is written beside the journal: a copy in the log may be older.
+/// Keeps the errors noted in the superblock on the volume: a copy in the log may be older.
 fn keep_errors(raw: &mut RawSuperblock, before: &RawSuperblock) {
     raw.s_state.set(raw.s_state.get() | before.s_state.get() & STATE_ERROR);
     raw.s_error_count = before.s_error_count;

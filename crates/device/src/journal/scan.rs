@@ -55,7 +55,7 @@ impl<'l> Walk<'l> {
         Ok(header.and_then(|header| header.kind))
     }
 
-    /// The same before a transaction.
+    /// Returns the kind of the next block, while a transaction before `end` is due.
     fn next_before(&mut self, end: u32) -> Result<Option<BlockKind>> {
         if !is_later(end, self.sequence) { Ok(None) } else { self.next() }
     }
@@ -71,7 +71,7 @@ impl<'l> Walk<'l> {
         }
     }
 
-    /// The same, with their checksum.
+    /// Skips the copies of a descriptor, adding them to the checksum.
     fn sum_copies(&mut self, crc: &mut TransactionCrc) -> Result<()> {
         let count = self.tag_count();
         crc.add(&self.bytes);
@@ -93,7 +93,7 @@ pub(super) struct End {
     pub(super) at: u32,
 }
 
-/// What is complete of a log.
+/// Complete part of a log.
 struct Complete {
     /// The first transaction that does not count.
     sequence: u32,

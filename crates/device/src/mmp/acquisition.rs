@@ -10,7 +10,7 @@ use super::host::Host;
 use super::mark::{Access, Bytes, MmpBlock, NextSequence};
 use crate::{Device, Error, Result};
 
-/// What the volume is taken for.
+/// Purpose for which the volume is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// To be changed, as by a mount.
@@ -25,7 +25,7 @@ pub enum Purpose {
     },
 }
 
-/// What is said of the host that wrote a block.
+/// Describes the host that wrote a block.
 pub(super) fn who(seen: &RawMmp, host: &dyn Host) -> String {
     let shown = |name: &[u8]| String::from_utf8_lossy(name).escape_default().to_string();
     let ago = host.now().saturating_sub(seen.mmp_time.get());

@@ -138,7 +138,7 @@ impl MarkState {
         self.renewed.store(millis(self.host.elapsed()), Ordering::Release);
     }
 
-    /// Whether a range has bytes of the block.
+    /// True if a range has bytes of the block.
     fn meets(&self, asked: &Range<u64>) -> bool {
         common(asked, &range(self.at.load(Ordering::Acquire), size_of::<RawMmp>() as u64)).is_some()
     }

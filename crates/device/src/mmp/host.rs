@@ -1,4 +1,4 @@
-//! What taking and keeping a mark asks of the machine: values in tests, the system elsewhere.
+//! Host of a mark: its names, clocks and random numbers; values in tests, the system elsewhere.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};

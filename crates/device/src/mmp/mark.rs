@@ -33,7 +33,7 @@ pub(super) struct MmpBlock {
     interval: u16,
 }
 
-/// What a renewed sequence is.
+/// Kind of a renewed sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NextSequence {
     /// Another one.
@@ -217,7 +217,7 @@ mod direct {
             Some(bytes.to_vec())
         }
 
-        /// Whether the bytes are stable: not where the file can't be written so.
+        /// True if the bytes are stable: not where the file can't be written so.
         pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> bool {
             let Some(at) = self.place(offset, bytes.len()) else { return false };
             let mut room = vec![0; bytes.len() + PAGE];

@@ -46,7 +46,7 @@ struct Simulated {
     next: AtomicU32,
     /// Each wait in turn: seconds.
     waits: Mutex<Vec<u64>>,
-    /// What others do during each wait.
+    /// Actions of others during each wait.
     meanwhile: Mutex<Vec<Action>>,
     lost: Mutex<Vec<String>>,
 }

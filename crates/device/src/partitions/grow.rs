@@ -15,11 +15,11 @@ const ALIGNED: u64 = 1 << 20;
 /// Bytes of a header that mean something.
 const HEADER_LEN: u8 = 92;
 
-/// What a table becomes.
+/// Table after the change.
 pub struct Growth {
     /// The partition as it will be.
     pub partition: Partition,
-    /// What is written, in this order and each stable before the next: offset and bytes.
+    /// Writes, in this order and each stable before the next: offset and bytes.
     pub(super) writes: Vec<(u64, Vec<u8>)>,
     /// Bytes of the disk that are needed then: it may be cut behind them.
     pub needed: u64,
@@ -60,7 +60,7 @@ pub fn shrink(disk: &dyn Device, number: u32, bytes: u64) -> Result<Growth, Tabl
     change(disk, number, NewSize::Bytes(bytes))
 }
 
-/// What a partition is to have.
+/// Size that a partition is to have.
 #[derive(Clone, Copy)]
 enum NewSize {
     AllThereIs,
@@ -193,7 +193,7 @@ impl Gpt<'_> {
         Ok(Growth { partition, writes, needed })
     }
 
-    /// What is written for a disk of so many sectors: the backup at its end first.
+    /// Returns the writes for a disk of so many sectors: the backup at its end first.
     fn written(&self, sectors: u64, table: u64) -> Result<Vec<(u64, Vec<u8>)>, TableError> {
         let sector = self.header.sector;
         let last = sectors - table - 1;

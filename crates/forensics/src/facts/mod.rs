@@ -1,4 +1,4 @@
-//! What a superblock says, in words and as JSON: facts with a label for people and a key for programs.
+//! Facts of a superblock, in words and as JSON: a label for people and a key for programs.
 //!
 //! Owns: the wording of fields, states and features. Excludes: reading them, which the caller does and says what went
 //! wrong on the way; printing.
@@ -40,7 +40,7 @@ impl Fact {
         Fact { key, label, text, value }
     }
 
-    /// The same with another text.
+    /// Replaces the text.
     #[must_use]
     pub fn shown(mut self, text: impl Into<String>) -> Self {
         self.text = text.into();
@@ -48,7 +48,7 @@ impl Fact {
     }
 }
 
-/// What could be found out of a volume as a whole.
+/// Facts that could be found out of a volume as a whole.
 #[derive(Clone, Debug)]
 pub struct Findings {
     /// The superblock.
@@ -57,6 +57,6 @@ pub struct Findings {
     pub journal: Option<RawJournalSuperblock>,
     /// The block of multiple mount protection, where there is one.
     pub mark: Option<RawMmp>,
-    /// What keeps the volume from being read, or is wrong with it.
+    /// Reasons for which the volume can't be read, and what is wrong with it.
     pub problems: Vec<String>,
 }

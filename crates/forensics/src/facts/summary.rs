@@ -1,4 +1,4 @@
-//! What a person wants to know first.
+//! Summary of a volume.
 
 use ondisk::features::{Compat, Features, Incompat, RoCompat};
 use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};

@@ -12,7 +12,7 @@ use super::read;
 /// Most records that are kept.
 const RECORDS_MAX: usize = 1 << 20;
 
-/// What a record says.
+/// Kind of a record, with its values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RecordKind {
     /// File blocks of an inode lie here.
@@ -55,11 +55,11 @@ pub enum RecordKind {
 pub struct Record {
     /// The block of the journal.
     pub at: u32,
-    /// What it says.
+    /// Kind of the record.
     pub kind: RecordKind,
 }
 
-/// What lies in the area for fast commits.
+/// Content of the area for fast commits.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FastCommits {
     /// The transaction that they follow; `None` if the area was never used.

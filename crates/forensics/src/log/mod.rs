@@ -23,7 +23,7 @@ use platfs_device::{Device, Error, Result};
 use crate::raw_image::RawImage;
 pub use fast::{FastCommits, Record, RecordKind};
 
-/// What became of a transaction.
+/// Fate of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// The next replay brings it in.
@@ -43,7 +43,7 @@ pub struct Copy {
     pub at: u32,
     /// The magic of the log was taken out of its beginning.
     pub escaped: bool,
-    /// Whether its checksum is right; `None` where the journal has none for it.
+    /// True if its checksum is right; `None` where the journal has none for it.
     pub right: Option<bool>,
 }
 
@@ -52,7 +52,7 @@ pub struct Copy {
 pub struct Transaction {
     /// Its number.
     pub sequence: u32,
-    /// What became of it.
+    /// Fate of the transaction.
     pub state: State,
     /// When it was committed.
     pub time: Option<CommitTime>,
@@ -66,7 +66,7 @@ pub struct Transaction {
     pub copies: Vec<Copy>,
     /// Blocks of which older copies do not count.
     pub revoked: Vec<u64>,
-    /// What is wrong with it.
+    /// Broken rules.
     pub problems: Vec<String>,
 }
 
@@ -107,7 +107,7 @@ impl Journal {
         &self.log.superblock
     }
 
-    /// Whether each block of the log has a checksum.
+    /// True if each block of the log has a checksum.
     #[must_use]
     pub fn seals_blocks(&self) -> bool {
         self.log.format.seals_blocks()

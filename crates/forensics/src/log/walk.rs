@@ -63,7 +63,7 @@ fn oldest(log: &Log, device: &dyn Device) -> Result<u32> {
     Ok(last.map_or(first, |(_, at)| log.next(at)))
 }
 
-/// What stands before a block of the log.
+/// Content in front of a block of the log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Before {
     /// The transaction that was written last: it may have taken blocks of the one that follows.
@@ -77,7 +77,7 @@ enum Before {
 }
 
 impl Before {
-    /// The same behind a block that belongs to no transaction. A lost copy of zeros tells nothing that could matter.
+    /// Returns the state behind a block that belongs to no transaction. A lost copy of zeros tells nothing that could matter.
     fn behind(self, bytes: &[u8]) -> Before {
         let is_zero = bytes.iter().all(|byte| *byte == 0);
         if is_zero && self != Before::Copies { Before::Zeros } else { Before::Copies }

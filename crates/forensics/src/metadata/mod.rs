@@ -24,12 +24,12 @@ use crate::owners::{self, Part, Stretch};
 use crate::raw_image::{RawImage, note};
 use names::Names;
 
-/// What was copied.
+/// Result of copying.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Copied {
     /// Blocks that were written.
     pub blocks: u64,
-    /// What could not be read or followed, and is missing.
+    /// Structures that could not be read or followed, and are missing.
     pub problems: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ pub fn copy(image: &RawImage, to: &dyn Device, key: Option<[u32; 4]>) -> Result<
     Ok(copying.copied)
 }
 
-/// What is done with the contents of an inode.
+/// Treatment of an inode's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// They are metadata.
@@ -279,7 +279,7 @@ impl Copying<'_> {
         inode
     }
 
-    /// What stands in `i_block` instead of a map.
+    /// Makes names in `i_block` unreadable, and clears inline contents of files.
     fn first_bytes(&mut self, inode: &mut Inode, kind: Option<FileType>, is_inline: bool) {
         let is_fast = inode.is_fast_symlink();
         let size = usize::try_from(inode.size()).unwrap_or(usize::MAX).min(60);
@@ -301,7 +301,7 @@ impl Copying<'_> {
         }
     }
 
-    /// What stands of an inline file in its attribute.
+    /// Copies the part of an inline directory or link that stands in its attribute.
     fn inline(&mut self, kind: Option<FileType>, entry: &xattr::Entry<'_>, blank: &mut [u8]) {
         let Value::Here(value) = entry.value else { return };
         if !matches!(kind, Some(FileType::Directory | FileType::Symlink)) {
@@ -342,7 +342,7 @@ impl Copying<'_> {
     }
 }
 
-/// Whether an attribute holds contents of the inode that did not fit its record.
+/// True if an attribute holds contents of the inode that did not fit its record.
 fn is_contents(entry: &xattr::Entry<'_>) -> bool {
     entry.index == NameIndex::SYSTEM && entry.name == b"data"
 }

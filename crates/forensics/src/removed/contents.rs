@@ -21,7 +21,7 @@ const COMPARISONS_MAX: u64 = 1 << 31;
 /// Most bytes of bitmaps that are kept.
 const BITMAPS_MAX: usize = 64 << 20;
 
-/// What became of the blocks of a file.
+/// Fate of the blocks of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Fate {
     /// Blocks with contents.
@@ -35,7 +35,7 @@ pub struct Fate {
 pub(super) struct Contents {
     pub(super) runs: Vec<Run>,
     pub(super) fate: Fate,
-    /// What speaks against the map being that of the file's last day.
+    /// Doubts about the map being that of the file's last day.
     pub(super) doubts: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Judge<'g> {
     left: u64,
 }
 
-/// What a group's bitmap was, with the moments, and what it is now.
+/// Versions of a group's bitmap, with the moments; the last is that of now.
 type Past = Vec<(When, Option<Vec<u8>>)>;
 
 impl<'g> Judge<'g> {
@@ -123,7 +123,7 @@ impl<'g> Judge<'g> {
         Ok(bytes)
     }
 
-    /// Whether the record charges as many blocks as its map has.
+    /// Compares the blocks that the record charges with those of its map.
     fn count(&self, inode: &Inode, blocks: u64, doubts: &mut Vec<String>) {
         let geometry = self.now.geometry();
         if geometry.cluster_log2 > 0 {
@@ -183,7 +183,7 @@ impl<'g> Judge<'g> {
         self.bitmaps.get(&group).ok_or_else(|| Error::Invalid(format!("no bitmap of group {group}")))
     }
 
-    /// Whether the journal has copies of blocks while they were the file's.
+    /// True if the journal has copies of blocks while they were the file's.
     fn has_copies(&self, run: &Run, life: &Life) -> bool {
         (run.start.0..run.start.0 + run.count).any(|block| {
             let copies = self.history.copies(Block(block));

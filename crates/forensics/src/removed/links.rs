@@ -33,7 +33,7 @@ pub(super) struct Link {
     pub(super) source: Source,
 }
 
-/// What a block of a directory held at a moment.
+/// Entries of a directory's block at a moment.
 struct Seen {
     when: When,
     parent: u32,
@@ -186,7 +186,7 @@ impl Links {
         self.blocks.entry(block).or_default().push(seen);
     }
 
-    /// What unused space of directories shows of an inode from a moment on.
+    /// Finds an inode's name in unused space of directories, from a moment on.
     fn left_of(&self, inode: u32, from: When) -> Option<Link> {
         let blocks = self.of.get(&inode).into_iter().flatten();
         let mut seen =
@@ -252,7 +252,7 @@ fn parse(bytes: &[u8], layout: Layout, inodes: u32) -> Option<Vec<(u32, Vec<u8>,
 /// Most entries that unused space of one block is taken for.
 const SLACK_MAX: usize = 1_000;
 
-/// What unused space looks like an entry. Later versions of Linux clear it.
+/// Adds the entries that unused space looks like. Later versions of Linux clear it.
 fn slack(region: &[u8], inodes: u32, entries: &mut Vec<(u32, Vec<u8>, Source)>) {
     let mut at = 0;
     while at + HEADER_LEN < region.len() && entries.len() < SLACK_MAX {

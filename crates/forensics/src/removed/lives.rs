@@ -15,7 +15,7 @@ use crate::raw_image::RawImage;
 /// Most groups of a volume whose past is read: 128 TiB of them with blocks of 4 KiB.
 const GROUPS_MAX: u32 = 1 << 20;
 
-/// What tells uses of a number apart.
+/// Identity of one use of an inode number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Use {
     generation: u32,
@@ -43,7 +43,7 @@ pub(super) struct Life {
     pub(super) held: bool,
 }
 
-/// Whether a file without a name still has its blocks. In place of the time of its removal stands the next such file.
+/// True if a file without a name still has its blocks. In place of the time of its removal stands the next such file.
 pub(super) fn is_held(inode: &Inode, inodes: u32) -> bool {
     let is_waiting = inode.raw().i_dtime.get() <= inodes;
     inode.links() == 0 && inode.file_type().is_some() && inode.size() > 0 && is_waiting
@@ -131,7 +131,7 @@ pub(super) fn collect(bare: &RawImage, now: &RawImage, tables: &Tables, history:
     Ok(lives)
 }
 
-/// What is known of one number, on the way through its records.
+/// State of one number, on the way through its records.
 #[derive(Default)]
 struct Slot {
     /// The life in progress: its last record, and when that was.

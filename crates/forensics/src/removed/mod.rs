@@ -48,11 +48,11 @@ pub struct Removed {
     pub removed: Option<u64>,
     /// Where its contents lie.
     pub runs: Vec<Run>,
-    /// What became of its blocks.
+    /// Fate of its blocks.
     pub fate: Fate,
     /// How sure it is.
     pub confidence: Confidence,
-    /// What keeps it from being sure.
+    /// Reasons for it not being sure.
     pub doubts: Vec<String>,
 }
 
@@ -73,10 +73,10 @@ impl Removed {
     }
 }
 
-/// What was looked at of the past.
+/// Past that was searched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PastSummary {
-    /// Whether there is a journal.
+    /// True if there is a journal.
     pub has_journal: bool,
     /// Transactions that it still holds.
     pub transactions: usize,
@@ -87,11 +87,11 @@ pub struct PastSummary {
 /// Everything that was found.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// What was looked at.
+    /// Past that was searched.
     pub past: PastSummary,
     /// Removed files, by inode number.
     pub removed: Vec<Removed>,
-    /// What could not be read.
+    /// Structures that could not be read.
     pub problems: Vec<String>,
 }
 
@@ -205,7 +205,7 @@ fn of_links(links: &[Link]) -> Option<String> {
     }
 }
 
-/// What the order of events leaves open.
+/// Says what the order of events leaves open.
 fn of_time(life: &Life, past: &Past<'_>) -> Option<String> {
     let Some(ended) = life.ended else {
         return Some("no journal tells what became of its blocks since".to_owned());

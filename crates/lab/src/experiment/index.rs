@@ -141,7 +141,7 @@ fn latency((groups, mean): (u32, f64), policy: BlockPolicyKind, quick: bool, see
             let start = Instant::now();
             let grant = engine.allocate(&request);
             taking.push(nanoseconds(start));
-            held.extend(grant.map(placement::Grant::keep));
+            held.extend(grant.map(placement::Grant::into_run));
         }
         while held.len() > 4 * batch {
             let run = held.swap_remove(numbers.index(held.len()));

@@ -44,7 +44,7 @@ impl<'n> Name<'n> {
         self.0
     }
 
-    /// Whether it is `.` or `..`, which every directory has from the start.
+    /// True if it is `.` or `..`, which every directory has from the start.
     #[must_use]
     pub fn is_dots(self) -> bool {
         matches!(self.0, b"." | b"..")

@@ -22,7 +22,7 @@ const HEAD_LEN: usize = 4;
 /// Bytes of a tail that its checksum covers: kind, length and transaction.
 const TAIL_COVERED: usize = HEAD_LEN + 4;
 
-/// What becomes of a name.
+/// Change of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NameChange {
     /// It names a new inode.
@@ -232,7 +232,7 @@ impl Scan {
     }
 }
 
-/// Whether bytes can be a name that a directory gets or loses: `.` and `..` stay.
+/// True if bytes can be a name that a directory gets or loses: `.` and `..` stay.
 #[must_use]
 pub fn is_name(bytes: &[u8]) -> bool {
     Name::new(bytes).is_ok_and(|name| !name.is_dots())
@@ -255,7 +255,7 @@ impl Area {
         area
     }
 
-    /// The same without a head.
+    /// Makes an area without a head.
     #[must_use]
     pub fn headless(block_len: usize) -> Self {
         Area { bytes: Vec::new(), crc: 0, block_len }

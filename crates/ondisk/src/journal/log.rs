@@ -31,10 +31,10 @@ const FLAG_ESCAPED: u32 = 1;
 const FLAG_SAME_UUID: u32 = 2;
 const FLAG_LAST: u32 = 8;
 
-/// What begins every block of the log but the copies.
+/// Header of every block of the log but the copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// What it is; `None` for a kind without a meaning.
+    /// Kind of the block; `None` for a number without a meaning.
     pub kind: Option<BlockKind>,
     /// Number of the transaction it belongs to.
     pub sequence: u32,
@@ -133,19 +133,19 @@ impl LogFormat {
         self.incompat.contains(JournalIncompat::CSUM_V3)
     }
 
-    /// Whether blocks are sealed one by one (checksums of the second and third version).
+    /// True if blocks are sealed one by one (checksums of the second and third version).
     #[must_use]
     pub fn seals_blocks(&self) -> bool {
         self.incompat.intersects(JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3)
     }
 
-    /// Whether commits carry a CRC-32 of the whole transaction (checksums of the first version).
+    /// True if commits carry a CRC-32 of the whole transaction (checksums of the first version).
     #[must_use]
     pub fn seals_transactions(&self) -> bool {
         self.crc32
     }
 
-    /// Whether a commit with a wrong checksum is the end of the log and no damage: it may have been
+    /// True if a commit with a wrong checksum is the end of the log and no damage: it may have been
     /// written before what it commits.
     #[must_use]
     pub fn commits_early(&self) -> bool {
@@ -263,7 +263,7 @@ impl LogFormat {
         self.seal_tail(bytes);
     }
 
-    /// Whether the checksum of a descriptor or a revocation is right, or none is asked for.
+    /// True if the checksum of a descriptor or a revocation is right, or none is asked for.
     #[must_use]
     pub fn tail_is_right(&self, bytes: &[u8]) -> bool {
         let at = self.block_len - TAIL_LEN;
@@ -288,7 +288,7 @@ impl LogFormat {
         if self.v3() { whole } else { u32::from(low_u16(whole)) }
     }
 
-    /// Whether a copy is what its tag says.
+    /// True if a copy is what its tag says.
     #[must_use]
     pub fn copy_is_right(&self, tag: &Tag, sequence: u32, copy: &[u8]) -> bool {
         tag.checksum == self.tag_checksum(sequence, copy) || !self.seals_blocks()
@@ -308,7 +308,7 @@ impl LogFormat {
         }
     }
 
-    /// Whether the checksum of a commit is right; `crc` is that of its transaction.
+    /// True if the checksum of a commit is right; `crc` is that of its transaction.
     ///
     /// A block is written whole by most devices, but only its sectors must be: the commit counts too if
     /// its checksum is right for a block whose rest is zeros, as it was written (Linux 6.15).
@@ -401,7 +401,7 @@ pub fn unescape(copy: &mut [u8]) {
     put(copy, 0, &JOURNAL_MAGIC.to_be_bytes());
 }
 
-/// Whether transaction `a` comes after `b`: numbers go round.
+/// True if transaction `a` comes after `b`: numbers go round.
 #[must_use]
 pub fn is_later(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() > 0

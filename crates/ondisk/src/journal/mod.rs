@@ -29,7 +29,7 @@ pub const MIN_JOURNAL_BLOCKS: u32 = 1024;
 /// `s_checksum_type`: CRC-32C.
 pub const JOURNAL_CHECKSUM_CRC32C: u8 = 4;
 
-/// What a journal block with a header is (`h_blocktype`).
+/// Kind of a journal block with a header (`h_blocktype`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockKind {
     /// Lists the home places of the blocks that follow.
@@ -271,7 +271,7 @@ impl RawJournalSuperblock {
         (self.log_end().saturating_add(1)).min(self.s_maxlen.get())..self.s_maxlen.get()
     }
 
-    /// Whether the features for checksums contradict each other, or name a sum that is unknown.
+    /// True if the features for checksums contradict each other, or name a sum that is unknown.
     #[must_use]
     pub fn checksums_are_contradictory(&self) -> bool {
         let both = JournalIncompat::CSUM_V2 | JournalIncompat::CSUM_V3;
@@ -288,7 +288,7 @@ impl RawJournalSuperblock {
         FEATURE_NAMES.iter().filter(|(bit, _)| set.contains(*bit)).map(|(_, name)| *name).collect()
     }
 
-    /// Whether nothing waits for replay.
+    /// True if nothing waits for replay.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.s_start.get() == 0

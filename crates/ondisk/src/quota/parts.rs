@@ -16,7 +16,7 @@ pub const ROOT_BLOCK: u32 = ROOT;
 /// Levels of the tree above its leaves.
 pub const DEPTH: u32 = super::LEVELS;
 
-/// What an id may use: none is zero, and no limit.
+/// Limits of an id: none is zero, and no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Limits {
     /// Bytes that may be exceeded for a while.
@@ -29,14 +29,14 @@ pub struct Limits {
     pub hard_inodes: u64,
 }
 
-/// What a quota file knows of one id.
+/// Record of one id in a quota file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Record {
     /// User, group or project.
     pub id: u32,
-    /// What it uses.
+    /// Usage of the id.
     pub usage: Usage,
-    /// What it may use.
+    /// Limits of the id.
     pub limits: Limits,
     /// When the grace for space ends, in seconds since 1970; zero while the soft limit is kept.
     pub bytes_until: u64,
@@ -45,7 +45,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Whether it says no more than that there is no limit and nothing in use.
+    /// True if it says no more than that there is no limit and nothing in use.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.usage == Usage::default() && self.limits == Limits::default()
@@ -88,7 +88,7 @@ impl Record {
     }
 }
 
-/// What the first block says of the file.
+/// Header of the file, in its first block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// Seconds for which a soft limit of space may be exceeded.
@@ -193,7 +193,7 @@ pub fn used(leaf: &[u8]) -> usize {
     RawLeafHeader::ref_from_prefix(leaf).map_or(0, |(header, _)| usize::from(header.dqdh_entries.get()))
 }
 
-/// Whether a leaf with this number of records has no room.
+/// True if a leaf with this number of records has no room.
 #[must_use]
 pub fn is_full(used: usize) -> bool {
     used >= RECORDS_PER_BLOCK

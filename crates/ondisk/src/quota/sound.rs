@@ -1,4 +1,4 @@
-//! Whether a quota file is sound: every way through its tree leads to a record, every record is led to, and its lists are
+//! Soundness of a quota file: every way through its tree leads to a record, every record is led to, and its lists are
 //! of blocks that belong there.
 //!
 //! Owns: what programs rely on that change such a file where it stands. Excludes: what the records say.

@@ -5,7 +5,7 @@ use std::fmt;
 /// Longest name that system calls take, prefix included, in bytes (`XATTR_NAME_MAX`).
 pub const NAME_MAX: usize = 255;
 
-/// What the name of an attribute begins with, as stored in `e_name_index`.
+/// Prefix of an attribute's name, as stored in `e_name_index`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NameIndex(pub u8);
 
@@ -31,7 +31,7 @@ impl NameIndex {
     /// `gnu.`: attributes of the Hurd.
     pub const HURD: NameIndex = NameIndex(10);
 
-    /// Whether attributes of this kind hold a POSIX ACL.
+    /// True if attributes of this kind hold a POSIX ACL.
     #[must_use]
     pub fn is_posix_acl(self) -> bool {
         matches!(self, NameIndex::POSIX_ACL_ACCESS | NameIndex::POSIX_ACL_DEFAULT)
@@ -45,7 +45,7 @@ impl NameIndex {
 struct Row {
     index: NameIndex,
     text: &'static str,
-    /// Whether users of the library may set such attributes.
+    /// True if users of the library may set such attributes.
     settable: bool,
 }
 
@@ -115,7 +115,7 @@ impl fmt::Display for NameProblem {
 /// Splits a whole name into the stored index and the rest, for attributes that may be set.
 ///
 /// # Errors
-/// What is wrong with the name.
+/// A name that breaks a rule, with the rule.
 pub fn split_name(full: &[u8]) -> Result<(NameIndex, &[u8]), NameProblem> {
     if full.len() > NAME_MAX {
         return Err(NameProblem::TooLong(full.len()));

@@ -10,7 +10,7 @@ use super::region::{CHUNK_WORDS, CHUNKS, INNER_CLASSES, short};
 /// Free clusters by the class of their run.
 pub(crate) type Totals = [u32; INNER_CLASSES];
 
-/// What one pass finds.
+/// Counts of one pass over a bitmap.
 pub(super) struct Census {
     /// Runs by class.
     pub(super) count: [u16; INNER_CLASSES],

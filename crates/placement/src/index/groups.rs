@@ -1,4 +1,4 @@
-//! What becomes known, and what may be forgotten, of whole groups.
+//! Loading and dropping bitmaps of whole groups.
 //!
 //! Owns the way of a group between described, known, cold (its bitmap was dropped; free count and
 //! longest run are remembered) and out of service. A region is dropped only while what is here is
@@ -17,7 +17,7 @@ use ondisk::units::{ClusterRun, Group};
 /// All classes.
 const ALL: u32 = u32::MAX;
 
-/// What a group's bitmap holds, as far as the caller knows.
+/// Content of a group's bitmap, as far as the caller knows it.
 #[derive(Clone, Copy, Debug)]
 pub enum GroupContent<'a> {
     /// The bitmap on disk must be read before anything in the group is allocated or freed.
@@ -33,7 +33,7 @@ pub enum GroupContent<'a> {
 /// Bytes the free-space index occupies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// What every described region costs whether its bitmap is loaded or not: states, edges, bit
+    /// Bytes for every described region whether its bitmap is loaded or not: states, edges, bit
     /// planes, free counts, locks, and the directories that lead to them.
     pub fixed: u64,
     /// Summaries of regions whose bitmap is loaded, unused room included.
@@ -304,7 +304,7 @@ impl FreeMap {
         dropped
     }
 
-    /// Whether bitmaps had to be dropped: from then on each one that is loaded costs another.
+    /// True if bitmaps had to be dropped: from then on each one that is loaded costs another.
     pub(crate) fn is_short_of_memory(&self) -> bool {
         self.short_of_memory.load(Ordering::Relaxed)
     }
@@ -343,7 +343,7 @@ impl FreeMap {
         true
     }
 
-    /// What the index occupies.
+    /// Returns the memory of the index.
     pub(crate) fn memory(&self) -> Memory {
         let planes = self.runs.bytes() + self.joins.bytes() + self.unknown.bytes();
         let (warm_regions, bitmaps) = self.store.warm();
@@ -390,7 +390,7 @@ impl FreeMap {
         Some(words)
     }
 
-    /// Whether a bitmap of the group must be loaded before all of it can be used.
+    /// True if a bitmap of the group must be loaded before all of it can be used.
     pub(crate) fn needs_bitmap(&self, group: Group) -> bool {
         self.group_free(group) > 0 && self.grid.regions_of(group).any(|region| self.store.is_unknown(region))
     }

@@ -30,7 +30,7 @@ pub(super) const FREE: usize = CLASSES as usize;
 
 /// Regions a search for a sparing place looks at.
 const SPARING_REGIONS: usize = 4;
-/// The same for requests under a chunk, of which there are many: more gains nothing there.
+/// As `SPARING_REGIONS`, for requests under a chunk, of which there are many: more gains nothing there.
 const SMALL_REGIONS: usize = 1;
 
 /// Length of the free space at some place.
@@ -67,7 +67,7 @@ pub(crate) struct FreeMap {
     pub(super) sums: Tally<SUMS>,
     /// Free clusters whose bitmap is unknown.
     pub(super) unknown_free: AtomicU64,
-    /// Whether bitmaps had to be dropped.
+    /// True once bitmaps had to be dropped.
     pub(super) short_of_memory: AtomicBool,
 }
 
@@ -341,7 +341,7 @@ impl FreeMap {
         }
     }
 
-    /// Whether the group of a region whose body is unknown may have free clusters.
+    /// Returns the group of a region whose bitmap is not loaded, if it may have free clusters.
     fn worth_loading(&self, region: u32) -> Option<Group> {
         let group = self.grid.group_of_region(region);
         (self.group_free(group) > 0).then_some(group)
@@ -603,7 +603,7 @@ impl FreeMap {
         runs.filter(|run| run.count > 0).max_by_key(|run| run.count)
     }
 
-    /// Whether a known region among the 4,096 around `goal` has a run of `count`, as far as classes
+    /// True if a known region among the 4,096 around `goal` has a run of `count`, as far as classes
     /// show.
     pub(crate) fn has_near(&self, goal: Cluster, count: u32) -> bool {
         let Some((home, _)) = self.grid.locate(goal) else { return false };
@@ -611,7 +611,7 @@ impl FreeMap {
         scopes.into_iter().any(|scope| self.runs.classes_around(home, scope) & guaranteed_from(count) != 0)
     }
 
-    /// Whether any known region has a run of `count`, as far as classes show.
+    /// True if any known region has a run of `count`, as far as classes show.
     pub(crate) fn has_any(&self, count: u32) -> bool {
         self.runs.classes_around(0, self.runs.scopes()) & guaranteed_from(count) != 0
     }
@@ -623,7 +623,7 @@ impl FreeMap {
         Some(self.grid.group_of_region(region))
     }
 
-    /// Whether all of a run is known to be in use; so is what lies in groups out of service.
+    /// True if all of a run is known to be in use; so is what lies in groups out of service.
     pub(crate) fn is_used(&self, run: ClusterRun) -> bool {
         let mut at = run.start.0;
         while at < run.end() {
@@ -656,7 +656,7 @@ impl FreeMap {
     }
 }
 
-/// What a search is for.
+/// Run that a search looks for.
 #[derive(Clone, Copy)]
 pub(crate) struct Need {
     /// Free clusters in a row.

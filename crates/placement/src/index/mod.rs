@@ -16,7 +16,7 @@ pub(crate) mod state;
 pub(crate) mod store;
 pub(crate) mod tally;
 
-/// What a search looked at.
+/// Work of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scan {
     /// Free runs.

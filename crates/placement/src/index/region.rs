@@ -33,7 +33,7 @@ pub(crate) struct RunMap {
     count: [u16; INNER_CLASSES],
     len: u16,
     free: u16,
-    /// Whether a bit changed since the map was made or [`RunMap::mark_stored`].
+    /// True if a bit changed since the map was made or [`RunMap::mark_stored`].
     changed: bool,
 }
 
@@ -103,12 +103,12 @@ impl RunMap {
         Some((low, self.next_used(low)))
     }
 
-    /// Whether a bit changed since the map was made or stored.
+    /// True if a bit changed since the map was made or stored.
     pub(crate) fn changed(&self) -> bool {
         self.changed
     }
 
-    /// What is here now is known elsewhere, too.
+    /// Notes that the disk has the bitmap as it is here.
     pub(crate) fn mark_stored(&mut self) {
         self.changed = false;
     }

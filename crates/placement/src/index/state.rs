@@ -1,4 +1,4 @@
-//! What is known of one region, in four bytes: nothing, one free run, or where its bitmap is.
+//! Knowledge of one region, in four bytes: nothing, one free run, or where its bitmap is.
 //!
 //! A region whose free space is a single run (untouched, filled in order, or full) needs no bitmap.
 //! It is indexed the moment a second run appears; so a volume of 16 TiB opens without allocating
@@ -55,7 +55,7 @@ impl State {
     }
 }
 
-/// What other regions need to know of one.
+/// Facts of a region that searches of other regions need.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Summary {
     /// Classes of which a maximal run exists.

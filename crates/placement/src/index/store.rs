@@ -108,7 +108,7 @@ impl Store {
         self.leaves.get(region / 64)?.states.get((region % 64) as usize)
     }
 
-    /// Whether a region's bitmap is missing, without its lock. The answer may have changed when it
+    /// True if a region's bitmap is missing, without its lock. The answer may have changed when it
     /// is used; the caller that relies on it finds out under the lock.
     pub(super) fn is_unknown(&self, region: u32) -> bool {
         self.state(region).is_some_and(|state| State::unpack(state.load(Ordering::Acquire)).is_unknown())
@@ -119,7 +119,7 @@ impl Store {
         self.leaves.get(region / 64)?.edges.get((region % 64) as usize)
     }
 
-    /// The same, made if need be.
+    /// Returns the edge behind a region, made if need be.
     pub(super) fn made_edge(&self, region: u32) -> Option<&AtomicU32> {
         self.leaves.make(region / 64)?.edges.get((region % 64) as usize)
     }
@@ -202,7 +202,7 @@ impl LockedGroup<'_> {
         self.store.state(region).map_or(State::Unknown, |state| State::unpack(state.load(Ordering::Relaxed)))
     }
 
-    /// Whether the bitmap is missing for any of the regions.
+    /// True if the bitmap is missing for any of the regions.
     pub(super) fn any_unknown(&self) -> bool {
         self.regions.clone().any(|region| self.state(region).is_unknown())
     }
@@ -283,7 +283,7 @@ impl Body<'_> {
         }
     }
 
-    /// What is here is on disk as well.
+    /// Notes that the disk has the bitmap as it is here.
     pub(super) fn mark_stored(&mut self) {
         if let Some(map) = self.map() {
             map.mark_stored();

@@ -7,7 +7,7 @@
 use crate::sync::atomic::{AtomicI64, Ordering};
 use crate::sync::{CachePadded, SLOTS, slot};
 
-/// What a slot keeps back at most, in either direction, however large the sums are.
+/// Most that a slot keeps back, in either direction, however large the sums are.
 const HOLD: u64 = if cfg!(all(test, shuttle)) { 4 } else { 4_096 };
 /// No more than this part of them: all slots together are then 1/1,280 off for each sum, where what decisions
 /// look for is an eightieth.
@@ -15,7 +15,7 @@ const PART: u64 = 1_280 * SLOTS as u64;
 
 /// `N` sums.
 pub(crate) struct Tally<const N: usize> {
-    /// What a slot keeps back.
+    /// Most that a slot keeps back.
     hold: i64,
     total: CachePadded<[AtomicI64; N]>,
     slots: Box<[CachePadded<[AtomicI64; N]>]>,

@@ -12,7 +12,7 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use ondisk::units::Group;
 
-/// What a group's inode bitmap holds, as far as the caller knows.
+/// Content of a group's inode bitmap, as far as the caller knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InodeContent {
     /// The bitmap on disk must be read before any inode of the group is allocated or freed.
@@ -97,7 +97,7 @@ impl InodeMap {
         self.groups.get(group.0 as usize)
     }
 
-    /// Whether the inodes of a group are given out.
+    /// True if the inodes of a group are given out.
     fn is_open(&self, group: Group) -> bool {
         group.0 < self.end.load(Ordering::Acquire)
     }
@@ -299,7 +299,7 @@ impl InodeMap {
         Err(InodeRefusal::NoInodes)
     }
 
-    /// Whether an inode is used; `None` where that is not known.
+    /// Returns true if an inode is used; `None` where the bitmap is not loaded.
     pub(crate) fn is_used(&self, index: u32) -> Option<bool> {
         let inside = index.checked_rem(self.per_group())?;
         match &*self.lock(self.group_of(index))? {

@@ -26,7 +26,7 @@ use view::InodeView;
 pub struct InodeRequest {
     /// Index of the directory that will name it; the root directory names itself.
     pub parent: u32,
-    /// Whether it will be a directory.
+    /// True if it will be a directory.
     pub is_directory: bool,
     /// A directory whose parent is the root or marked as the top of unrelated trees (`TOPDIR`):
     /// such are spread over the volume.
@@ -57,7 +57,7 @@ pub struct InodeEngine {
     shared: Arc<Shared>,
 }
 
-/// What the engine shares with its grants.
+/// State shared by the engine and its grants.
 struct Shared {
     map: InodeMap,
     space: Arc<Engine>,
@@ -156,7 +156,7 @@ impl InodeEngine {
         Ok(self.grant(index, is_directory))
     }
 
-    /// Whether an inode is in use; `None` outside the volume and in a group that is not loaded or
+    /// Returns true if an inode is in use; `None` outside the volume and in a group that is not loaded or
     /// out of service.
     #[must_use]
     pub fn is_used(&self, index: u32) -> Option<bool> {

@@ -1,4 +1,4 @@
-//! What a policy remembers of the directories used last: a map that forgets the oldest.
+//! Directories used last, with a value each: a map that forgets the oldest.
 //!
 //! Owns no meaning. Forgetting may cost locality, never correctness.
 
@@ -21,7 +21,7 @@ impl<T> Default for Recent<T> {
 }
 
 impl<T: Default> Recent<T> {
-    /// What is known of a directory, without using it.
+    /// Returns a directory's value without counting that as a use.
     pub(super) fn peek(&self, directory: u32) -> Option<&T> {
         self.values.get(&directory).map(|(_, value)| value)
     }

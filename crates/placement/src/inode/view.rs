@@ -1,4 +1,4 @@
-//! What a directory policy sees: counters of groups, flex groups and the volume, and the next free
+//! A directory policy's view: counters of groups, flex groups and the volume, and the next free
 //! inode of a loaded group. It changes nothing but the count of groups looked at.
 
 use super::map::InodeMap;
@@ -24,7 +24,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// The same divided by a number of groups, rounded down.
+    /// Divides the counts by a number of groups, rounding down.
     #[must_use]
     pub fn mean_of(self, groups: u32) -> Counts {
         let groups = u64::from(groups.max(1));

@@ -70,7 +70,7 @@ pub trait BlockPolicy: Send + Sync {
     }
 }
 
-/// What a policy chose.
+/// Choice of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The clusters that are granted.
@@ -111,13 +111,13 @@ pub enum Event {
 
 /// A row of the registry.
 pub struct PolicyRow {
-    /// What the row is for.
+    /// Policy of the row.
     pub kind: BlockPolicyKind,
     /// Name in options and reports.
     pub name: &'static str,
-    /// What it does, in one line.
+    /// Description, in one line.
     pub summary: &'static str,
-    /// What can be set.
+    /// Parameters of the policy.
     pub tunables: &'static [Tunable],
     /// Makes one for an engine.
     pub make: fn(&Settings) -> Box<dyn BlockPolicy>,

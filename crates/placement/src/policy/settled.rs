@@ -28,7 +28,7 @@ const ZONE: Tunable = Tunable {
     about: "clusters of a zone; changes share as few as possible",
     source: tunable::Source::Ours,
 };
-/// What can be set.
+/// Parameters of the policy.
 pub(super) const TUNABLES: &[Tunable] = &[ZONE];
 /// Groups that one request looks at for a zone.
 const GROUPS: u32 = 64;

@@ -34,7 +34,7 @@ const RULE: Tunable = Tunable {
     about: "0: ext2 and ext3, 1: FreeBSD's ext2fs of 2010",
     source: tunable::Source::FreeBsd,
 };
-/// Whether processes begin files in parts of a group of their own.
+/// Switch by which processes begin files in parts of a group of their own.
 pub(super) const COLOUR: Tunable = Tunable {
     name: "colour",
     default: 1,
@@ -43,7 +43,7 @@ pub(super) const COLOUR: Tunable = Tunable {
     about: "1: a file begins in the sixteenth of its group that its process has",
     source: tunable::Source::Reservation,
 };
-/// What can be set.
+/// Parameters of the policy.
 pub(super) const TUNABLES: &[Tunable] = &[RULE, COLOUR];
 
 /// See the module.

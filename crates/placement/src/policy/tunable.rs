@@ -13,7 +13,7 @@ pub struct Tunable {
     pub least: u32,
     /// Greatest value.
     pub most: u32,
-    /// What it does, in one line.
+    /// Description, in one line.
     pub about: &'static str,
     /// Where the parameter comes from: its name, its default and its meaning.
     pub source: Source,
@@ -69,9 +69,9 @@ pub enum SettingError {
     Unknown {
         /// The policy.
         policy: &'static str,
-        /// What was to be set.
+        /// Name that was given.
         name: String,
-        /// What can be set.
+        /// Names that there are.
         known: String,
     },
     /// The value is outside the range.
@@ -83,7 +83,7 @@ pub enum SettingError {
         least: u32,
         /// Greatest value.
         most: u32,
-        /// What it was to be.
+        /// Value that was given.
         value: u32,
     },
 }
@@ -93,7 +93,7 @@ pub enum SettingError {
 pub struct Settings(Vec<(&'static str, u32)>);
 
 impl Settings {
-    /// What was set, in order; of several values under one name the last holds.
+    /// Iterates over what was set, in order; of several values under one name the last holds.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u32)> + '_ {
         self.0.iter().copied()
     }

@@ -52,9 +52,9 @@ const KEPT: Tunable = Tunable {
     about: "closed files whose windows stay",
     source: tunable::Source::FreeBsd,
 };
-/// What can be set for fixed windows.
+/// Parameters of fixed windows.
 pub(super) const FIXED: &[Tunable] = &[WINDOW, KEPT, COLOUR];
-/// What can be set for dynamic windows.
+/// Parameters of dynamic windows.
 pub(super) const DYNAMIC: &[Tunable] = &[WINDOW, LARGEST, KEPT, COLOUR];
 
 #[derive(Clone, Copy)]

@@ -35,7 +35,7 @@ const LEAST: Tunable = Tunable {
     about: "least KiB behind the end of a file that grows",
     source: tunable::Source::Xfs,
 };
-/// What can be set.
+/// Parameters of the policy.
 pub(super) const TUNABLES: &[Tunable] = &[GROUPS, LEAST];
 
 /// Most bytes behind the end of a file.

@@ -25,7 +25,7 @@ pub enum TraceError {
     Field {
         /// Where.
         at: u64,
-        /// What is wrong.
+        /// Broken rule.
         what: &'static str,
     },
     /// The source failed.
@@ -33,7 +33,7 @@ pub enum TraceError {
     Source(#[from] std::io::Error),
 }
 
-/// What traces of version 2 leave out: their clusters are blocks of 4 KiB.
+/// Layout that traces of version 2 leave out: their clusters are blocks of 4 KiB.
 const OLD: Layout = Layout {
     clusters: 0,
     clusters_per_group: 0,

@@ -11,13 +11,13 @@ use std::sync::{Mutex, PoisonError};
 /// Bytes that are collected before they are handed on.
 const CHUNK: usize = 64 << 10;
 
-/// What lies where, and what has not been handed on yet.
+/// Extents recorded so far, and bytes not handed on yet.
 struct State<W> {
     write: W,
     buffer: Vec<u8>,
     /// Run of each place that is known: start to (length, name, place in it).
     places: BTreeMap<u64, (u64, Name, u64)>,
-    /// The same by name: (name, place) to length.
+    /// Those runs by name: (name, place) to length.
     files: BTreeMap<(Name, u64), u64>,
     grants: u64,
     unknown: u64,
@@ -98,7 +98,7 @@ impl<W: FnMut(&[u8])> State<W> {
         }
     }
 
-    /// What a request allocates to: its file, or a name of its own where the request names none or
+    /// Name that a request allocates to: its file's, or a new one where the request names no file or
     /// a part of the file that is there already.
     fn name(&mut self, request: &Request, count: u64) -> (Name, u64) {
         let file = match request.kind {

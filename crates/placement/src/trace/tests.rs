@@ -1,4 +1,4 @@
-//! What is written is read; what is recorded replays to the same run.
+//! Round trips: a written trace reads back, and a recording replays to the same run.
 
 use super::*;
 use crate::{BlockPolicyKind, Engine, GroupContent, Layout, Request};

@@ -13,9 +13,9 @@ use platfs_device::{Device, Protection, mmp, read_superblock};
 pub struct Change {
     base: Arc<dyn Device>,
     staged: Arc<Staged>,
-    /// Whether only superblocks change.
+    /// True if only superblocks change.
     of_superblocks: bool,
-    /// What is cleared first, bytes that nothing of the volume has before: first and count.
+    /// Ranges to be cleared first, bytes that nothing of the volume has before: first and count.
     zeros: Vec<(u64, u64)>,
 }
 
@@ -41,13 +41,13 @@ impl Change {
         &self.staged
     }
 
-    /// Whether there is nothing to write.
+    /// True if there is nothing to write.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.staged.is_unchanged()
     }
 
-    /// Whether the change is made by the one write of the superblock, with its backups behind it: it needs no undo
+    /// True if the change is made by the one write of the superblock, with its backups behind it: it needs no undo
     /// file.
     #[must_use]
     pub fn is_atomic(&self) -> bool {
@@ -110,7 +110,7 @@ impl Change {
     }
 }
 
-/// Whether a piece is a superblock of the volume, the primary or a backup.
+/// True if a piece is a superblock of the volume, the primary or a backup.
 fn is_superblock(staged: &Staged, offset: u64) -> bool {
     if offset == SUPERBLOCK_OFFSET {
         return true;

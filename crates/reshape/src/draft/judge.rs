@@ -9,9 +9,9 @@ use super::Limits;
 use crate::Result;
 use crate::error::refused;
 
-/// What the check says.
+/// Verdict of the check.
 pub struct CheckResult {
-    /// What was not expected: the first issue in words, and how many there are.
+    /// Issues that were not expected: the first in words, and their number.
     pub refusal: Option<String>,
     /// The repairs of what was expected, in memory over the device that was judged; `None` if there are none.
     pub repaired: Option<Arc<Staged>>,
@@ -70,7 +70,7 @@ pub fn judge(device: &Arc<dyn Device>, limits: &Limits, expected: &[&str]) -> Re
 /// bitmaps know, so that what they call free belongs to nobody.
 ///
 /// # Errors
-/// What was found, with the remedy; there is nothing to check.
+/// An issue, with the remedy; there is nothing to check.
 pub fn refuse_unsound(device: &Arc<dyn Device>, limits: &Limits) -> Result<()> {
     match judge(device, limits, &[])?.refusal {
         None => Ok(()),

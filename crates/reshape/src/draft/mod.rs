@@ -41,7 +41,7 @@ use table::Table;
 use crate::error::refused;
 use crate::{Error, Result};
 
-/// What a draft may take, and what it is a function of.
+/// Bounds of a draft, and the values that it is a function of.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of memory for changes, and as many for the check.
@@ -152,7 +152,7 @@ impl Draft {
         &self.sealer
     }
 
-    /// What the draft may take.
+    /// Returns the draft's bounds.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
@@ -350,7 +350,7 @@ pub(crate) fn refuse_unclosed(raw: &RawSuperblock) -> Result<()> {
     Ok(())
 }
 
-/// Whether the backups have to follow: for all but marks and counts that each mount changes.
+/// True if the backups have to follow: for all but marks and counts that each mount changes.
 fn changes_backups(before: &RawSuperblock, after: &RawSuperblock) -> bool {
     let lasting = |raw: &RawSuperblock| {
         let mut copy = *raw;

@@ -17,7 +17,7 @@ use crate::{Error, Result};
 pub(super) struct Table {
     descriptors: Vec<RawGroupDescriptor>,
     changed: BTreeSet<u32>,
-    /// Whether form or place of all changes.
+    /// True if form or place of all changes.
     reshaped: bool,
 }
 

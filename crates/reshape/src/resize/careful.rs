@@ -1,6 +1,6 @@
 //! A device that keeps the old volume whole until the switch.
 //!
-//! What is written to blocks that are free in the old volume, or behind its end, goes to the device at once: nothing
+//! Bytes for blocks that are free in the old volume, or behind its end, go to the device at once: nothing
 //! refers to it yet. All else waits in memory. Excludes the switch itself.
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ impl<'b> Careful<'b> {
         &self.before.geometry
     }
 
-    /// Whether the old volume has no use for a block.
+    /// Returns true if the old volume has no use for a block.
     fn is_free(&self, block: Block) -> io::Result<bool> {
         let geometry = self.geometry();
         if block.0 >= geometry.blocks {

@@ -1,6 +1,6 @@
 //! Files on their way: contents are copied, maps and attributes lead to the new places, inodes get new numbers.
 //!
-//! What is read is always the old volume. Excludes names, which [`super::names`] has, and where things go.
+//! Reads are always of the old volume. Excludes names, which [`super::names`] has, and where things go.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -213,7 +213,7 @@ fn keep_journal_map(raw: &mut RawSuperblock, inode: &Inode) {
     }
 }
 
-/// Whether an inode is a directory.
+/// True if an inode is a directory.
 pub(super) fn is_directory(inode: &Inode) -> bool {
     inode.file_type() == Some(FileType::Directory)
 }

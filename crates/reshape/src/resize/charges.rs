@@ -31,7 +31,7 @@ impl Carrier<'_> {
         Ok(())
     }
 
-    /// Whether the space of an inode is counted: files of the volume's own are not.
+    /// True if the space of an inode is counted: files of the volume's own are not.
     fn counts(&self, raw: &RawSuperblock, inode: &Inode) -> bool {
         let number = inode.number();
         let own = [raw.s_usr_quota_inum, raw.s_grp_quota_inum, raw.s_prj_quota_inum, raw.s_orphan_file_inum];

@@ -117,7 +117,7 @@ pub trait Watch {
     fn goes_on(&self, copied: u64) -> bool;
 }
 
-/// What leaves the end of a volume.
+/// Amount of work to empty the end of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ShrinkWork {
     /// Blocks that move.
@@ -126,7 +126,7 @@ pub struct ShrinkWork {
     pub inodes: u64,
 }
 
-/// What would move if a volume in use became smaller.
+/// Returns the work if a volume in use became smaller.
 ///
 /// # Errors
 /// As [`size_in_use`].

@@ -11,7 +11,7 @@ use super::bits::Bits;
 pub(super) struct InodeGroup {
     pub(super) bits: Bits,
     pub(super) directories: u32,
-    /// Whether the table reads as zeros where it was never used.
+    /// Inodes at the end of the table that were never used; it reads as zeros there.
     pub(super) unused: u32,
 }
 

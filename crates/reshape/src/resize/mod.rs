@@ -205,7 +205,7 @@ impl Plan {
         &self.shape.geometry
     }
 
-    /// Whether the volume has this size already.
+    /// True if the volume has this size already.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.before.geometry == self.shape.geometry
@@ -334,7 +334,7 @@ impl Plan {
         self.space.mark(top.0, top.0 + 1, false)
     }
 
-    /// What the structures take changes with the size; where nothing was counted, nothing is.
+    /// Corrects the count of blocks that structures take; where nothing was counted, nothing is.
     fn overhead(&self, raw: &mut RawSuperblock) {
         let (old, new) = (&self.before.geometry, &self.shape.geometry);
         let stored = u64::from(raw.s_overhead_clusters.get());

@@ -87,7 +87,7 @@ fn begun(before: &OldVolume, group: Group) -> Result<InodeGroup> {
     Ok(InodeGroup { bits: before.inode_bitmap(group)?, directories: raw.used_directories(), unused })
 }
 
-/// What changes names and values.
+/// Renumbering of names and values.
 pub(super) struct Namer<'n> {
     pub(super) before: &'n OldVolume,
     pub(super) moves: &'n Moves,
@@ -153,7 +153,7 @@ impl Namer<'_> {
         self.put(offset, &bytes)
     }
 
-    /// Whether any entry leads to another inode now.
+    /// True if any entry leads to another inode now.
     fn retarget(&self, bytes: &mut [u8], found: &[(usize, InodeNumber)]) -> bool {
         let mut changed = false;
         for (offset, inode) in found {

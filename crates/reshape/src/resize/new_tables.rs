@@ -78,7 +78,7 @@ fn new_groups(before: &OldVolume, after: &Geometry, tables: &mut Vec<Tables>) ->
     Ok(())
 }
 
-/// What is used of old groups, with all structures of the volume that lie in them.
+/// Finds the used blocks of old groups, with all structures of the volume that lie in them.
 fn used(before: &OldVolume, after: &Geometry, groups: Range<u32>) -> Result<Runs> {
     let mut runs = Runs::default();
     let log2 = after.cluster_log2;

@@ -128,7 +128,7 @@ impl OldVolume {
         Ok(bytes)
     }
 
-    /// Whether flags of groups count.
+    /// True if flags of groups count.
     pub(super) fn has_flags(&self) -> bool {
         self.raw.features().descriptor_csum()
     }

@@ -51,7 +51,7 @@ struct Rooms<'b> {
     structures: Runs,
     /// Chosen runs without the tables that lie in them now.
     chosen: Runs,
-    /// What files must leave of them.
+    /// Blocks of them that files must leave.
     evicted: Runs,
 }
 

@@ -1,6 +1,6 @@
 //! The smallest size of a volume.
 //!
-//! What files take is known, and what structures take follows from the number of groups; so a size below which nothing
+//! The space of files is known, and that of structures follows from the number of groups; so a size below which nothing
 //! fits is known at once. From there sizes are tried one by one: files in pieces may need more blocks for their maps.
 
 use std::sync::Arc;

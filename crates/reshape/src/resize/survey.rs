@@ -26,7 +26,7 @@ pub(super) struct Owner {
     pub(super) inode: Inode,
     /// Where its contents lie, and the blocks of its map.
     pub(super) map: Map,
-    /// Whether any of it, not only its inode, must move.
+    /// True if any of it, not only its inode, must move.
     pub(super) moves: bool,
 }
 
@@ -37,7 +37,7 @@ impl Owner {
     }
 }
 
-/// What one pass over all inodes finds.
+/// Result of one pass over all inodes.
 #[derive(Default)]
 pub(super) struct Survey {
     /// Files in the way, by number.
@@ -48,7 +48,7 @@ pub(super) struct Survey {
     pub(super) valued: Vec<InodeNumber>,
 }
 
-/// What is in the way.
+/// Parts of the old volume that are in the way.
 pub(super) struct InTheWay<'w> {
     /// Blocks that must be left.
     pub(super) evicted: &'w Runs,
@@ -61,7 +61,7 @@ impl InTheWay<'_> {
         self.evicted.at_or_after(start.0).is_some_and(|(from, _)| from < start.0 + count)
     }
 
-    /// Whether inodes change their numbers.
+    /// True if inodes change their numbers.
     pub(super) fn renumbers(&self, before: &OldVolume) -> bool {
         (self.groups..before.geometry.groups)
             .any(|group| before.descriptor(Group(group)).free_inodes() < before.geometry.inodes_per_group)
@@ -133,7 +133,7 @@ fn has_attributes(inode: &Inode) -> bool {
     inode.attribute_block().0 != 0 || xattr::in_inode(inode).is_ok_and(|entries| !entries.is_empty())
 }
 
-/// Whether an inode has a map.
+/// True if an inode has a map.
 pub(super) fn has_map(inode: &Inode) -> bool {
     let mapped = match inode.file_type() {
         Some(FileType::Regular | FileType::Directory) => true,

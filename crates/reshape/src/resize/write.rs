@@ -19,7 +19,7 @@ use super::inodes::Inodes;
 use super::old_volume::{OldVolume, own_bits};
 use super::space::Space;
 
-/// What the new volume is made of, as far as its structures go.
+/// Parts of the new volume's structures.
 pub(super) struct Writer<'a> {
     pub(super) before: &'a OldVolume,
     pub(super) raw: RawSuperblock,
@@ -33,7 +33,7 @@ pub(super) struct Writer<'a> {
     pub(super) zeros_from: u64,
 }
 
-/// What all groups come to.
+/// Sums over all groups.
 #[derive(Default)]
 struct Sums {
     clusters: u64,
@@ -205,7 +205,7 @@ impl Writer<'_> {
     }
 }
 
-/// Whether a volume keeps descriptor blocks for growth.
+/// True if a volume keeps descriptor blocks for growth.
 pub(super) fn keeps_descriptors(raw: &RawSuperblock) -> bool {
     raw.features().compat.contains(Compat::RESIZE_INODE)
 }

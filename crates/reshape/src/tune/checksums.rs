@@ -253,7 +253,7 @@ fn inodes(draft: &Draft, [old, new]: [Layout; 2]) -> Result<()> {
     })
 }
 
-/// What hangs below an inode in use: nodes of its map, its block of attributes, blocks of a directory.
+/// Seals the blocks below an inode in use: nodes of its map, its block of attributes, blocks of a directory.
 fn below(change: &LayoutChange<'_>, inode: &Inode, is_orphan_file: bool) -> Result<()> {
     let draft = change.draft;
     let attributes = inode.attribute_block();

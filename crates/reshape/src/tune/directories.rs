@@ -1,6 +1,6 @@
 //! Blocks of directories, with and without places for checksums.
 //!
-//! What can't be changed in place is left to the check of the draft, which rewrites directories from their names: a
+//! Changes that can't be made in place are left to the check of the draft, which rewrites directories from their names: a
 //! full block that gets a checksum, an index node that has one entry more than fits beside one.
 
 use ondisk::dirent::{self, Layout, MIN_ENTRY_LEN, entry_len};
@@ -148,7 +148,7 @@ impl LayoutChange<'_> {
     }
 }
 
-/// Whether the names of a directory do not fit one block: others, such as an empty lost+found, stay as they are.
+/// Returns true if the names of a directory do not fit one block: others, such as an empty lost+found, stay as they are.
 fn needs_index(draft: &Draft, inode: &Inode) -> Result<bool> {
     let layout = Layout::new(draft.geometry().block_size, &draft.features());
     let mut used = 0;

@@ -124,7 +124,7 @@ fn wanted(work: &TuneWork<'_>) -> Result<(Vec<FeatureBit>, Vec<FeatureBit>)> {
     Ok((on, off))
 }
 
-/// What belongs to checksums and is brought about later.
+/// Returns true for a feature of checksums, which is brought about later.
 fn is_of_checksums(bit: FeatureBit) -> bool {
     matches!(
         bit,

@@ -50,7 +50,7 @@ pub enum Field {
     HashAlgorithm(u8),
     /// Seed of directory hashes: every index is rebuilt.
     HashSeed([u8; 16]),
-    /// Whether the volume is a playground for experimental code.
+    /// Flag of a volume for experimental code.
     TestVolume(bool),
     /// The next fsck checks the volume.
     ForceCheck,

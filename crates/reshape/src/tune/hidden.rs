@@ -133,7 +133,7 @@ fn name_journal(work: &mut TuneWork<'_>, inode: &Inode, blocks: i64) {
     raw.s_jnl_blocks[16] = inode.raw().i_size_lo;
 }
 
-/// What Linux does not count as space for files, where that is noted.
+/// Corrects the blocks that Linux does not count as space for files, where they are noted.
 fn overhead(work: &mut TuneWork<'_>, blocks: i64) {
     let ratio = i64::from(work.draft.geometry().blocks_per_cluster());
     let raw = work.draft.superblock_mut();
@@ -217,7 +217,7 @@ fn quota_field<'w>(work: &'w mut TuneWork<'_>, kind: QuotaKind) -> &'w mut U32 {
     }
 }
 
-/// What each id uses. Values of attributes in inodes of their own are not counted here: that is left to the check of
+/// Sums the usage of each id. Values of attributes in inodes of their own are not counted here: that is left to the check of
 /// the draft.
 fn usage(work: &TuneWork<'_>, kind: QuotaKind) -> Result<BTreeMap<u32, Usage>> {
     let raw = work.draft.superblock();

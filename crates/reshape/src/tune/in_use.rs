@@ -21,7 +21,7 @@ pub fn tune_in_use(raw: &mut RawSuperblock, request: &Request) -> Result<()> {
 /// Refuses a request for more than a volume in use takes, as far as that is known without the volume.
 ///
 /// # Errors
-/// What the volume has to be unmounted for.
+/// Changes for which the volume has to be unmounted.
 pub fn refuse_more(request: &Request) -> Result<()> {
     let rest = Request { fields: Vec::new(), uuid: None, ..request.clone() };
     if !rest.is_empty() {
@@ -71,7 +71,7 @@ fn uuid(raw: &mut RawSuperblock, request: &Request) -> Result<()> {
 pub const ENCODED_MAX: usize = 4096;
 
 impl Request {
-    /// What of the request a volume in use takes, as bytes: fields and the UUID.
+    /// Encodes the part of the request that a volume in use takes: fields and the UUID.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();

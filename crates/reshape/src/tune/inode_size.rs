@@ -130,7 +130,7 @@ pub(super) fn table_blocks(raw: &RawSuperblock, size: u16) -> Result<u32> {
     Ok(Geometry::from_superblock(&after)?.inode_table_blocks())
 }
 
-/// What Linux does not count as space for files, where that is noted.
+/// Corrects the blocks that Linux does not count as space for files, where they are noted.
 fn overhead(work: &mut TuneWork<'_>, more: u64) -> Result<()> {
     let groups = u64::from(work.draft.geometry().groups);
     let raw = work.draft.superblock_mut();

@@ -15,7 +15,7 @@ use crate::Result;
 use crate::draft::{Draft, Limits};
 use crate::error::refused;
 
-/// Whether a journal on another device waits to be replayed.
+/// True if a journal on another device waits to be replayed.
 fn waits_elsewhere(raw: &RawSuperblock) -> bool {
     let features = raw.features();
     features.compat.contains(Compat::HAS_JOURNAL)
@@ -23,7 +23,7 @@ fn waits_elsewhere(raw: &RawSuperblock) -> bool {
         && raw.s_journal_inum.get() == 0
 }
 
-/// Whether the request is to give up a journal that waits on another device.
+/// True if the request is to give up a journal that waits on another device.
 pub(super) fn is_meant(request: &Request, raw: &RawSuperblock) -> bool {
     let gives_up = FeatureEdit::Clear(FeatureBit::Compat(Compat::HAS_JOURNAL));
     request.force && waits_elsewhere(raw) && request.features.contains(&gives_up)

@@ -45,13 +45,13 @@ use crate::{Error, Result};
 
 /// A change of parameters, made in memory.
 pub struct Tuned {
-    /// What is to be written.
+    /// Change to be written.
     pub change: Change,
     /// The superblock before.
     pub before: RawSuperblock,
     /// The superblock after.
     pub after: RawSuperblock,
-    /// What the caller should say: what went along with the change, and what is left to do.
+    /// Notes for the user: what went along with the change, and what is left to do.
     pub notes: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ struct TuneWork<'r> {
     /// Kinds of issues whose repair is a part of the change.
     expected: BTreeSet<&'static str>,
     notes: Vec<String>,
-    /// Whether more than superblocks changes.
+    /// True if more than superblocks changes.
     deep: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is asked for, as values: nothing of it is judged yet.
+//! Request for changes, as values: nothing of it is judged yet.
 
 use ondisk::quota::QuotaKind;
 use platfs::mkfs::{Amount, Encoding, FeatureEdit, JournalOptions};
@@ -34,7 +34,7 @@ pub struct Request {
     pub random: [u8; 16],
 }
 
-/// What is asked for of the protection against two mounts.
+/// Options of multiple mount protection.
 #[derive(Clone, Debug, Default)]
 pub struct MmpOptions {
     /// Seconds between updates; 0 is the default.
@@ -46,7 +46,7 @@ pub struct MmpOptions {
 }
 
 impl Request {
-    /// Whether more is asked for than a volume of revision 0 can have.
+    /// True if more is asked for than a volume of revision 0 can have.
     pub(super) fn is_for_revision_1(&self) -> bool {
         let sets = |edit: &FeatureEdit| matches!(edit, FeatureEdit::Set(_));
         self.features.iter().any(sets)
@@ -57,7 +57,7 @@ impl Request {
             || self.inode_size.is_some()
     }
 
-    /// Whether nothing is asked for.
+    /// True if nothing is asked for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()

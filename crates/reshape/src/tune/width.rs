@@ -40,7 +40,7 @@ fn edited(raw: &RawSuperblock, wide: bool) -> Result<(RawSuperblock, Geometry)> 
     Ok((raw, geometry))
 }
 
-/// Whether descriptors are all that is asked for, and their width; `None` if there is more, or no change.
+/// Returns the new width if the width of descriptors is all that is asked for; `None` if there is more, or no change.
 pub(super) fn alone(request: &Request, raw: &RawSuperblock) -> Option<bool> {
     let bit = FeatureBit::Incompat(Incompat::BIT64);
     let wide = match request.features[..] {
@@ -53,7 +53,7 @@ pub(super) fn alone(request: &Request, raw: &RawSuperblock) -> Option<bool> {
     (rest.is_empty() && raw.features().has(bit) != wide && (extents || !wide)).then_some(wide)
 }
 
-/// Whether the blocks that are kept for growth suffice, so that nothing moves.
+/// Returns true if the blocks that are kept for growth suffice, so that nothing moves.
 pub(super) fn fits(raw: &RawSuperblock, wide: bool) -> Result<bool> {
     let before = Geometry::from_superblock(raw)?;
     let (_, after) = edited(raw, wide)?;

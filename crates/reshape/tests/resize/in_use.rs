@@ -208,7 +208,7 @@ fn a_growth_too_large_for_the_journal_is_made_in_steps() {
     fsck::assert_clean(&image);
 }
 
-/// What was written to a byte of the device: between how many flushes, and 4 bytes of it.
+/// Returns what was written to a byte of the device: after how many flushes, and 4 bytes of it.
 fn written_at(events: &[Event], place: u64) -> Vec<(usize, u32)> {
     let (mut flushes, mut found) = (0, Vec::new());
     for event in events {

@@ -1,4 +1,4 @@
-//! What power failures can leave of a volume that becomes smaller in use: all that was flushed, and of the rest any sectors.
+//! Power failures while a volume becomes smaller in use: all that was flushed stays, and of the rest any sectors.
 
 use std::collections::{BTreeMap, BTreeSet};
 

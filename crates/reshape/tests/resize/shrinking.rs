@@ -257,7 +257,7 @@ fn cut_off_at_any_write_a_shrinking_volume_has_one_size_or_the_other() {
     assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
 }
 
-/// What can't be is refused at once, with a size that can, and changes nothing.
+/// An impossible size is refused at once, with a size that can be, and changes nothing.
 #[test]
 fn a_size_that_is_too_small_is_refused_with_one_that_is_not() {
     if !tool::have_tools("resize", &["mke2fs", "e2fsck"]) {

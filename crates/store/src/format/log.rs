@@ -37,7 +37,7 @@ pub struct Written {
     pub offset: Option<u32>,
 }
 
-/// What an object of a log says of itself.
+/// Header of an object of a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
     /// The volume that wrote it.
@@ -55,7 +55,7 @@ pub struct Header {
     /// Of a writer with a local log, whose mark is the `nonce` then: the number of the last record that is in here, or in
     /// an object before. Zero without one.
     pub local: u64,
-    /// What was written, in order: later ones count where they lie over earlier ones.
+    /// Writes, in order: later ones count where they lie over earlier ones.
     pub extents: Vec<Written>,
     /// Bytes of data.
     pub data_len: u32,
@@ -110,7 +110,7 @@ impl Header {
     /// A header of its bytes, of a volume of `size` bytes, and its hash.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The broken rule.
     pub fn decode(bytes: &[u8], size: u64) -> Result<(Self, Hash), Wrong> {
         let len = Self::len(bytes)?;
         let bytes = bytes.get(..len).ok_or("ends inside its header")?;

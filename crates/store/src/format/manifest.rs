@@ -13,7 +13,7 @@ pub const SIZE_MAX: u64 = 1 << 50;
 /// Most bytes of a name, and of the words on who has a volume open.
 pub const TEXT_MAX: usize = 512;
 
-/// What a volume is for, beyond reading it.
+/// Uses of a volume, beyond reading it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flags {
     /// It is never written: a snapshot.
@@ -73,7 +73,7 @@ const REMOVED: u32 = 4;
 const SEGMENT: usize = 72;
 
 impl Manifest {
-    /// Whether it is a fork that is being made, or whose maker was lost: no volume, but what it refers to is kept.
+    /// True if it is a fork that is being made, or whose maker was lost: no volume, but what it refers to is kept.
     #[must_use]
     pub fn is_pending(&self) -> bool {
         self.flags.removed && (self.map != [0; 32] || !self.segments.is_empty())
@@ -119,7 +119,7 @@ impl Manifest {
     /// A manifest of its bytes.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The broken rule.
     pub fn decode(bytes: &[u8]) -> Result<Self, Wrong> {
         let at = bytes.len().checked_sub(32).ok_or("is too short for a manifest")?;
         let (body, sum) = bytes.split_at(at);

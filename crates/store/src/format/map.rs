@@ -56,7 +56,7 @@ impl Target {
         }
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -145,7 +145,7 @@ impl Map {
     /// The root of the map of a volume of `size` bytes.
     ///
     /// # Errors
-    /// What is wrong with the bytes.
+    /// The broken rule.
     pub fn root(bytes: &[u8], size: u64) -> Result<Self, Wrong> {
         let wanted = leaves(size);
         if wanted <= 1 {
@@ -167,7 +167,7 @@ impl Map {
     /// The leaf with that number of a volume of `size` bytes.
     ///
     /// # Errors
-    /// What is wrong with the bytes.
+    /// The broken rule.
     pub fn leaf(bytes: &[u8], number: u64, size: u64) -> Result<Leaf, Wrong> {
         let mut reader = Reader::new(bytes);
         if kind(&mut reader)? != LEAF {

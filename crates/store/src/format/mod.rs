@@ -49,5 +49,5 @@ pub fn hash(bytes: &[u8]) -> Hash {
     *blake3::hash(bytes).as_bytes()
 }
 
-/// What is wrong with an object's bytes.
+/// Broken rule of an object's bytes.
 pub type Wrong = String;

@@ -10,7 +10,7 @@ const ZSTD: u8 = 1;
 /// Compresses about as fast as a store takes bytes.
 const LEVEL: i32 = 3;
 
-/// What is stored for some contents.
+/// Packs contents for storage.
 #[must_use]
 pub fn pack(contents: &[u8]) -> Vec<u8> {
     let mut out = vec![ZSTD];

@@ -52,7 +52,7 @@ impl LocalLog {
         LocalLog { directory, most }
     }
 
-    /// Whether a volume was opened with it and not closed: what lies in it may have to go to the store.
+    /// True if a volume was opened with it and not closed: what lies in it may have to go to the store.
     #[must_use]
     pub fn is_used(&self) -> bool {
         let mark = Directory::open(&self.directory).and_then(|directory| directory.look(MARK));
@@ -222,7 +222,7 @@ fn private(directory: &Directory) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
 }
 
-/// Whether the mark of a directory is this one.
+/// True if the mark of a directory is this one.
 fn is_at(mark: &File, directory: &Directory) -> bool {
     let own = Handle::of(mark).and_then(|mark| mark.facts()).map(|facts| facts.id);
     let there: io::Result<Id> = directory.look(MARK).map(|facts| facts.id);

@@ -170,7 +170,7 @@ impl Parts {
         Ok(found.filter(|(header, _)| header.nonce == self.token && header.volume == self.volume))
     }
 
-    /// Whether a record of that many bytes has room beside those that wait.
+    /// True if a record of that many bytes has room beside those that wait.
     pub(crate) fn have_room(&self, len: u64) -> bool {
         self.bytes.saturating_add(len.next_multiple_of(STEP)) <= self.most
     }
@@ -244,7 +244,7 @@ impl Parts {
     }
 }
 
-/// What was found in a file.
+/// Records found in a file.
 struct ReadPart {
     file: Arc<File>,
     len: u64,
@@ -268,7 +268,7 @@ impl ReadPart {
     }
 }
 
-/// Whether data have the checksums that their header names.
+/// Returns true if data have the checksums that their header names.
 fn are_whole(file: &File, at: u64, header: &Header) -> io::Result<bool> {
     let len = (header.data_len as usize).min(DATA_MAX);
     let mut data = vec![0; len];

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use super::{Listed, Object, Objects, Version, checked};
 use crate::error::{Error, Result};
 
-/// What goes wrong with a request.
+/// Failure of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// It is not carried out, and fails.

@@ -42,7 +42,7 @@ fn endless(prefix: &str, most: impl std::fmt::Display) -> Error {
 /// Which of several contents of one key an object is. Only the store that gave it understands it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Version {
-    /// What S3 calls an ETag, or a hash of the contents.
+    /// ETag of S3, or a hash of the contents.
     pub tag: Option<String>,
     /// A generation or version number.
     pub number: Option<String>,
@@ -102,7 +102,7 @@ pub trait Objects: Send + Sync {
     /// [`Error::Conflict`]; the store's.
     fn replace(&self, key: &str, bytes: &[u8], version: &Version) -> Result<Version>;
 
-    /// What is known of an object; nothing if there is none.
+    /// Returns an object's entry in the list; `None` if there is no object.
     ///
     /// # Errors
     /// The store's.

@@ -6,7 +6,7 @@
 //! each such object has a random number in it.
 //!
 //! An outage is one for all requests: after it has lasted for the whole patience, each further request is tried once.
-//! What the store has allowed before and refuses now is waited for, too: credentials expire and are renewed.
+//! Requests that the store has allowed before and refuses now are waited for, too: credentials expire and are renewed.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -50,7 +50,7 @@ const TOLD_AFTER: Duration = Duration::from_secs(3);
 /// A failure so long after the one before begins another outage: nobody knows what was between.
 const APART: Duration = Duration::from_secs(60);
 
-/// What was asked of a store.
+/// Counts of requests to a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Requests that read, each try.
@@ -71,7 +71,7 @@ struct Counters {
     bytes_out: AtomicU64,
 }
 
-/// What is asked of a store, as its permissions tell requests apart.
+/// Kind of a request, as a store's permissions tell them apart.
 #[derive(Clone, Copy)]
 enum RequestKind {
     Read = 1,
@@ -88,7 +88,7 @@ struct Outage {
     is_told: bool,
 }
 
-/// What the requests of one store share.
+/// State that the requests of one store share.
 #[derive(Default)]
 struct OutageState {
     outage: Option<Outage>,
@@ -103,7 +103,7 @@ pub struct Patient {
     counters: Counters,
     line: Mutex<OutageState>,
     news: Condvar,
-    /// What the store has allowed: bits of [`RequestKind`].
+    /// Kinds of requests that the store has allowed: bits of [`RequestKind`].
     allowed: AtomicU8,
     begun: Instant,
     /// Nanoseconds of all pauses, where time is simulated.
@@ -125,7 +125,7 @@ impl Patient {
         }
     }
 
-    /// What was asked of the store so far.
+    /// Returns the counts of requests so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -185,7 +185,7 @@ impl Patient {
         Err(Error::Unavailable("no try was made".into()))
     }
 
-    /// Whether the same request may succeed later.
+    /// True if the same request may succeed later.
     fn may_pass(&self, asked: RequestKind, error: &Error) -> bool {
         let was_allowed = || self.allowed.load(Ordering::Relaxed) & asked as u8 != 0;
         error.is_passing() || matches!(error, Error::Refused(_)) && was_allowed()
@@ -250,7 +250,7 @@ impl Patient {
         Ok(done)
     }
 
-    /// Whether a refused write was an earlier try of ours. A refusal that nothing in the store explains was none: stores
+    /// Returns the version if a refused write was an earlier try of ours. A refusal that nothing in the store explains was none: stores
     /// refuse a conditional write also while another is under way. `before` is the version that was to be replaced.
     fn own_earlier_try(
         &self,

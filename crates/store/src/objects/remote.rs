@@ -227,7 +227,7 @@ impl Remote {
         }
     }
 
-    /// What is below a prefix, without the prefix of the store.
+    /// Turns an answer into an object's entry, without the prefix of the store.
     fn listed(&self, meta: &ObjectMeta) -> Option<Listed> {
         let key = meta.location.as_ref().strip_prefix(&self.prefix)?.to_owned();
         Some(Listed { key, size: meta.size, modified: meta.last_modified.into() })

@@ -1,4 +1,4 @@
-//! What was written since the last object of the log: bytes and extents, within the bounds of one object.
+//! Writes since the last object of the log: bytes and extents, within the bounds of one object.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Batch {
         self.extents.is_empty()
     }
 
-    /// What records of a local log wrote, the last on top. Of several it is what is left of each: what was written again
+    /// Joins records of a local log, the last on top. Of several it is what is left of each: what was written again
     /// before it was sent travels once.
     pub(super) fn join(records: &[(u32, Arc<Record>)]) -> Result<Self> {
         if let [(_, only)] = records {
@@ -54,7 +54,7 @@ impl Batch {
         Ok(batch)
     }
 
-    /// What was written, and where it is in the data.
+    /// Returns the writes, with their places in the data.
     pub(super) fn contents(&self) -> &[Written] {
         &self.extents
     }

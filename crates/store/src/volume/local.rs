@@ -71,7 +71,7 @@ impl Local {
         Local { log, tail: Mutex::new(tail), news: Condvar::new() }
     }
 
-    /// What the log is called in the manifest and in objects.
+    /// Returns the log's token, its name in the manifest and in objects.
     pub(super) fn token(&self) -> u64 {
         self.log.token
     }
@@ -192,7 +192,7 @@ impl Local {
         Ok(())
     }
 
-    /// What the store does not have, and where it is.
+    /// Says which data the store does not have, and where they are.
     pub(super) fn kept(&self) -> String {
         let (waiting, place) = (self.tail().waiting, self.log.directory().display());
         format!("{waiting} bytes are kept in {place}, from where the next opening on this host sends them")

@@ -69,10 +69,10 @@ enum Slot {
     Local(Arc<Record>),
 }
 
-/// What reads and writes look at.
+/// State that reads and writes use.
 struct State {
     base: Arc<Base>,
-    /// What was written since the map, the last on top.
+    /// Writes since the map, the last on top.
     written: Extents,
     /// By number, which grows from one batch to the next.
     slots: BTreeMap<u32, Slot>,
@@ -80,7 +80,7 @@ struct State {
     batch: Batch,
 }
 
-/// What the next object of the log is made with.
+/// Head of the log, which the next object is made with.
 struct Head {
     manifest: Manifest,
     version: Version,
@@ -91,7 +91,7 @@ struct Head {
     /// Its number, and the hash of the header before it.
     seq: u64,
     before: Hash,
-    /// What all objects so far wrote over the map.
+    /// Writes of all objects so far over the map.
     stable: Extents,
     targets: Vec<Target>,
     /// Those of them that are packed before they come into the map.
@@ -117,7 +117,7 @@ struct Unsent {
     header: Hash,
 }
 
-/// What all that work on a volume share.
+/// State that all threads of a volume share.
 struct Core {
     store: Arc<Store>,
     reader: Arc<Reader>,
@@ -308,7 +308,7 @@ impl Volume {
         Ok(Volume { core, sender: Mutex::new(sender), was_closed: AtomicBool::new(false), notes })
     }
 
-    /// What whoever opened the volume should know.
+    /// Returns notes for the user of the volume.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
@@ -418,7 +418,7 @@ enum Piece {
 }
 
 impl State {
-    /// What objects of the store wrote over a map, and nothing else.
+    /// Makes a state of a map and the writes of stored objects over it.
     fn new(base: Base, written: Extents, targets: &[Target]) -> Self {
         let next_slot = u32::try_from(targets.len()).unwrap_or(u32::MAX);
         let stored = (0..).zip(targets).map(|(slot, target)| (slot, Slot::Stored(*target)));
@@ -494,7 +494,7 @@ impl State {
         count
     }
 
-    /// What a range is made of, with its length.
+    /// Returns the pieces of a range, with their lengths.
     fn pieces(&self, start: u64, len: u64) -> Vec<(u64, Piece)> {
         let found = |piece: crate::extents::Piece| {
             let place = match piece.source {

@@ -172,7 +172,7 @@ impl Volume {
     }
 }
 
-/// What an opening has found and written.
+/// Progress of an opening.
 struct OpenedHead {
     old: Manifest,
     manifest: Manifest,

@@ -35,7 +35,7 @@ impl Small {
         }
     }
 
-    /// Whether the next small object may find no room.
+    /// True if the next small object may find no room.
     pub(super) fn is_full(&self) -> bool {
         self.bytes + SMALL > DATA_MAX
     }

@@ -32,7 +32,7 @@ fn interrupted(
     Arc::new(Store::new(Arc::new(hooked), patience(), None))
 }
 
-/// Whether all that volumes refer to is there.
+/// True if all that volumes refer to is there.
 fn is_whole(objects: &Arc<Memory>) -> bool {
     let mut findings = Vec::new();
     verify(&over(objects), &mut |finding| findings.push(finding)).unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use platfs_store::objects::{Listed, Memory, Object, Objects, Version};
 use platfs_store::{Error, Result};
 
-/// What becomes of a request.
+/// Fate of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     /// It is carried out and answered.

@@ -1,9 +1,9 @@
 //! Clean-ups, writers, pushes, forks, compactions and readers of one store, a request a step: a scheduler (shuttle)
 //! chooses who makes the next. Requests are lost, answered twice, carried out late; programs are killed and sleep for days.
 //!
-//! What must hold at the end: all that volumes refer to is there, and each has the bytes that its writer gave it.
+//! Conditions at the end: all that volumes refer to is there, and each has the bytes that its writer gave it.
 //!
-//! What is assumed, and `docs/store.md` says it: a clean-up works for less than a day, and a request that was made once is
+//! Assumptions, as in `docs/store.md`: a clean-up works for less than a day, and a request that was made once is
 //! carried out before the time of the store moves on. Nothing is assumed of how long others sleep, but for readers, which
 //! have the grace time.
 
@@ -35,7 +35,7 @@ fn chance(one_in: u32) -> bool {
     thread_rng().gen_range(0..one_in) == 0
 }
 
-/// What the programs of one interleaving share.
+/// State that the programs of one interleaving share.
 struct World {
     objects: Arc<Memory>,
     late: Arc<Mutex<Vec<Late>>>,
@@ -277,7 +277,7 @@ fn time_goes_on(world: &Arc<World>) {
     }
 }
 
-/// Whether nothing was lost.
+/// Checks that nothing was lost.
 fn judge(world: &Arc<World>) {
     let store = plain(&world.objects);
     world.arrive(true);

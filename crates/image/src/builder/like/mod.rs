@@ -90,7 +90,7 @@ pub(super) fn build(builder: &Builder<'_>, old: &Arc<dyn Device>, path: &Path) -
         let copying = std::thread::Builder::new()
             .spawn_scoped(scope, || copy::copy(&**old, &copy, bytes))
             .map_err(BuildError::output("start a thread for", path))?;
-        let scan = in_order(old).and_then(|()| Scan::after(catalogue, &was, &mut meter));
+        let scan = in_order(old).and_then(|()| Scan::of(catalogue, &was, &mut meter));
         let copied =
             copying.join().unwrap_or_else(|_| Err(std::io::Error::other("the copying thread ended")));
         // That the older image is damaged says more than what copying met there.

@@ -45,7 +45,7 @@ const FILES: Tunable = Tunable {
     about: "files that a directory is expected to have",
     source: Source::FreeBsd,
 };
-/// What can be set, under the names and with the defaults of FFS.
+/// Parameters, under the names and with the defaults of FFS.
 pub(super) const TUNABLES: &[Tunable] = &[SIZE, FILES];
 
 /// See the module.

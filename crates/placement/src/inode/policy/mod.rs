@@ -99,13 +99,13 @@ pub enum DirectoryPolicyKind {
 
 /// A row of the registry.
 pub struct DirectoryPolicyRow {
-    /// What the row is for.
+    /// Policy of the row.
     pub kind: DirectoryPolicyKind,
     /// Name in options and reports.
     pub name: &'static str,
-    /// What it does, in one line.
+    /// Description, in one line.
     pub summary: &'static str,
-    /// What can be set.
+    /// Parameters of the policy.
     pub tunables: &'static [Tunable],
     /// Makes one for an engine.
     pub make: fn(&Settings) -> Box<dyn DirectoryPolicy>,

@@ -41,7 +41,7 @@ const BREAKS: Tunable = ours(
 /// 16 inodes of 256 bytes fill a block of 4 KiB.
 const FIRST: Tunable = ours("near_first_lease", 16, (1, 1_024), "inode numbers of a first lease");
 const MOST: Tunable = ours("near_lease", 64, (1, 65_536), "inode numbers of a lease at most");
-/// What can be set.
+/// Parameters of the policy.
 pub(super) const TUNABLES: &[Tunable] = &[CANDIDATES, BREAKS, FIRST, MOST];
 
 /// Free runs and leases that are looked at for a new lease: in a torn group there may be none, and a
@@ -62,7 +62,7 @@ struct NearState {
     leases: BTreeMap<u32, (u32, u32)>,
 }
 
-/// What is known of a directory.
+/// State of a directory that gets names.
 #[derive(Default)]
 struct Directory {
     /// The flex group of its last subdirectory.

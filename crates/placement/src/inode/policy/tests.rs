@@ -332,7 +332,7 @@ fn a_grant_that_is_dropped_leaves_no_trace_in_the_counters() {
     }
 }
 
-/// What every policy must agree with: flags.
+/// Model that every policy must agree with: flags.
 struct Flags {
     used: Vec<bool>,
     dirs: Vec<bool>,

@@ -64,7 +64,7 @@ const RESERVE: Tunable = ours(
 const SHELF: Tunable =
     ours("lease_shelf", 384, (0, 32_768), "clusters of a shelf for the small files of a directory");
 
-/// What can be set.
+/// Parameters of the policy.
 pub(super) const TUNABLES: &[Tunable] = &[
     SMALL,
     BESIDE,
@@ -120,7 +120,7 @@ impl Lease {
 }
 
 impl Rules {
-    /// Whether files are split rather than the reserve broken.
+    /// True if files are split rather than the reserve broken.
     fn is_tight(&self, view: &View<'_>) -> bool {
         view.free_clusters() < view.layout().clusters / self.tight
     }
@@ -130,7 +130,7 @@ impl Rules {
         view.long_runs(view.layout().clusters / self.reserve)
     }
 
-    /// Whether more than this part of all clusters is free, as a divisor.
+    /// True if more than this part of all clusters is free, as a divisor.
     fn has_free(view: &View<'_>, part: u64) -> bool {
         view.free_clusters() > view.layout().clusters / part
     }

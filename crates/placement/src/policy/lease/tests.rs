@@ -52,7 +52,7 @@ fn a_file_goes_beside_the_last_one_of_its_directory() {
     assert_eq!(file(&engine(&free[..4]), 10_000, 5).start.0, 1_000);
 }
 
-/// What larger files need is not cut for the sake of neighbours: runs of 16 clusters on a crowded volume, of 128 else.
+/// Runs for larger files are not cut for the sake of neighbours: 16 clusters on a crowded volume, 128 else.
 #[test]
 fn runs_for_larger_files_are_left() {
     let crowded = [(10_000, 20), (20_000, 5), (90_000, 9_000)];

@@ -234,7 +234,7 @@ impl Windows {
         taken.map(|window| window.run).filter(|run| run.count > 0).collect()
     }
 
-    /// Whether windows claim at least `count` clusters together: many short ones can hold most of what is free.
+    /// True if windows claim at least `count` clusters together: many short ones can hold most of what is free.
     pub(super) fn hold(&self, count: u32) -> bool {
         let mut sum = 0u64;
         self.all().any(|table| {

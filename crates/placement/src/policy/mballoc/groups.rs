@@ -42,7 +42,7 @@ struct Slot {
     largest: AtomicU32,
 }
 
-/// What is known of a group without its lock.
+/// Counts of a group that are read without its lock.
 #[derive(Clone, Copy)]
 pub(super) struct Summary {
     pub(super) free: u32,
@@ -90,7 +90,7 @@ impl Groups {
         }
     }
 
-    /// What is known of a group; nothing if its buddy cache was never made, or is to be made again.
+    /// Returns a group's counts; `None` if its buddy cache was never made, or is to be made again.
     pub(super) fn summary(&self, group: u32) -> Option<Summary> {
         let slot = self.slot(group).filter(|slot| slot.is_known.load(Ordering::Acquire))?;
         let largest = slot.largest.load(Ordering::Relaxed).checked_sub(1);
@@ -111,7 +111,7 @@ impl Groups {
         )
     }
 
-    /// The same, if no other thread holds it at this moment.
+    /// Locks as [`Groups::lock`], if no other thread holds it at this moment.
     pub(super) fn try_lock<'a>(
         &'a self,
         view: &'a View<'a>,

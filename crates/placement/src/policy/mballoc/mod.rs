@@ -96,7 +96,7 @@ impl Mballoc {
         Ok(choice_within(&mut state, request, goal, ask.mode, run))
     }
 
-    /// What a window has beyond the request becomes a preallocation; returns what is dropped instead.
+    /// Makes the window's rest behind the request a preallocation; returns what is dropped instead.
     fn set_aside(
         &self,
         view: &View<'_>,

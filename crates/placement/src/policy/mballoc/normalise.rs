@@ -1,4 +1,4 @@
-//! What a request is raised to: the window of the file that is allocated at once.
+//! Normalisation of a request: the window of the file that is allocated at once.
 //!
 //! All of it is counted in blocks, as in Linux; the window that comes out has whole clusters.
 

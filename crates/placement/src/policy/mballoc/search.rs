@@ -1,6 +1,6 @@
 //! The criteria: which groups are scanned in which order, and which free run is taken.
 //!
-//! What a search finds is marked as used, under the lock of its group: at once where the run is what was wanted, and
+//! A search marks the run that it finds as used, under the lock of its group: at once where the run is what was wanted, and
 //! after another look where it is the best of those that were seen. Then another search may have it by now, and this one
 //! takes the first free run that it meets.
 
@@ -33,7 +33,7 @@ pub(super) struct Search<'a> {
     /// The first run there is, however short (the kernel's `HINT_FIRST`).
     takes_first: bool,
     best: Option<BestExtent>,
-    /// What of the best run is marked.
+    /// Part of the best run that is marked.
     marked: Option<ClusterRun>,
     state: Status,
     counts: CriterionStats,
@@ -142,7 +142,7 @@ impl<'a> Search<'a> {
             || !self.has_sets()
     }
 
-    /// Whether another of the searches that go on at once took the best run before this one, as the tunable says.
+    /// True if another of the searches that go on at once took the best run before this one, as the tunable says.
     fn loses(&self) -> bool {
         let others = self.tunables.searchers.saturating_sub(1);
         let next = |losers: u32| Some(losers.checked_sub(1).unwrap_or(others));

@@ -16,7 +16,7 @@ const fn of_experiments(
     Tunable { name, default, least, most, about, source: Source::Experiment }
 }
 
-/// What can be set, with the defaults of [`Tunables::new`].
+/// Parameters, with the defaults of [`Tunables::new`].
 pub const TUNABLES: &[Tunable] = &[
     row("mb_max_to_scan", 200, (0, u32::MAX), "free runs after which a scan takes the best one seen"),
     row("mb_min_to_scan", 10, (0, u32::MAX), "free runs seen before one that is longer than wanted is taken"),

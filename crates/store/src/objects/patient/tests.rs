@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use super::*;
 use crate::objects::Memory;
 
-/// What a request gets in the place of an answer: by the operation and its number.
+/// Answers to requests: by the operation and its number.
 type Script = Box<dyn Fn(&str, usize) -> Option<Error> + Send + Sync>;
 
 /// A store that says something else before it carries out what is asked.

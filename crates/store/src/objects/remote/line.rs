@@ -26,7 +26,7 @@ const METADATA_HOSTS: [&str; 3] = ["169.254.169.254", "169.254.170.2", "[fd00:ec
 /// Most bytes of an answer that holds no object: what a server says of a failure, credentials of a machine.
 pub(super) const SMALL: u64 = 1 << 20;
 
-/// What was seen of the answer to a request so far.
+/// Progress of the answer to a request.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     /// When it was asked for.

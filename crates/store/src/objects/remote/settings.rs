@@ -105,7 +105,7 @@ impl Profile {
         }
     }
 
-    /// What the files say; those of credentials go first.
+    /// Reads the entries of the files; those of credentials go first.
     fn entries(&self) -> Result<Entries> {
         let (mut all, mut is_there) = (HashMap::new(), false);
         for path in self.config.iter().chain(&self.credentials) {
@@ -233,7 +233,7 @@ fn encrypted(builder: &AmazonS3Builder) -> Result<()> {
     }
 }
 
-/// Whether a variable says yes.
+/// Returns true if a variable says yes.
 fn is_yes(text: &str) -> Result<bool> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" | "y" => Ok(true),

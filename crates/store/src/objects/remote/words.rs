@@ -1,4 +1,4 @@
-//! What a failed request means, and how it is said: with its causes, and without secrets.
+//! Meaning of a failed request, and its message: with its causes, and without secrets.
 //!
 //! Owns: which failures are worth another try, by status and by the server's code. Excludes trying, which is `patient`'s.
 
@@ -37,7 +37,7 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// What stands in an element of the server's text.
+/// Returns the text of an element in the server's answer.
 fn element<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     rest.split_once(&format!("</{name}>")).map(|(inner, _)| inner)
