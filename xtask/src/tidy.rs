@@ -13,6 +13,7 @@ mod rungs;
 mod source;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use citations::Cited;
 use modules::{Modules, Unit, without_tests};
@@ -121,6 +122,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
         check_file(&shown, &bytes, &mut found);
     }
     book::check(root, &mut found);
+    openings(root, &mut found);
     let cited = cited(root);
     if let Some(document) = document(root, "docs/invariants.md", &mut found) {
         citations::check_invariants(&document, &cited, citations::UNCITED, &mut found);
@@ -133,6 +135,17 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     }
     ladders(root, &mut found);
     found
+}
+
+/// Counts the openings of doc comments in each tree.
+fn openings(root: &Path, found: &mut Vec<String>) {
+    let trees = crates(root).into_iter().filter(|path| path != "xtask");
+    let trees = trees.chain(["bindings", "examples", "fuzz", "xtask"].map(String::from));
+    let text = |file: &PathBuf| fs::read_to_string(file).unwrap_or_default();
+    let count =
+        |tree: &str| files(vec![root.join(tree)]).iter().map(|file| words::openings(&text(file))).sum();
+    let counts: Vec<(String, usize)> = trees.map(|tree| (tree.clone(), count(&tree))).collect();
+    words::check_openings(&counts, found);
 }
 
 /// The rules that look at a crate as a whole.
@@ -184,7 +197,7 @@ fn document(root: &Path, name: &str, found: &mut Vec<String>) -> Option<String> 
     text.map_err(|error| found.push(format!("{name}: {error}"))).ok()
 }
 
-/// What sources cite, tests included; but the rules themselves name what is not there.
+/// Collects the citations of all sources, tests included; but the rules themselves name what is not there.
 fn cited(root: &Path) -> Cited {
     let mut cited = Cited::default();
     for file in sources(root).iter().filter(|file| !file.starts_with(root.join("xtask"))) {
@@ -193,7 +206,7 @@ fn cited(root: &Path) -> Cited {
     cited
 }
 
-/// What the rules count, crate by crate, and the rungs as the code has them.
+/// Figures that the rules count, crate by crate, and the rungs as the code has them.
 pub(crate) fn figures(root: &Path) -> String {
     let mut out = String::new();
     for path in crates(root) {
@@ -265,6 +278,7 @@ fn check_file(shown: &str, bytes: &[u8], found: &mut Vec<String>) {
         return;
     }
     banned(shown, &text, found);
+    words::check_names(shown, &text, found);
     let in_tests = shown.contains("/tests") || shown.contains("/benches") || shown.contains("/examples");
     if !in_tests {
         source_arrows(shown, &text, found);
@@ -295,7 +309,7 @@ fn banned(shown: &str, text: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Whether `line` has `word` with no letter before it; what follows may go on when the word is a prefix (`fn get_`) or a suffix (`LockManager`).
+/// Returns true if `line` has `word` with no letter before it; what follows may go on when the word is a prefix (`fn get_`) or a suffix (`LockManager`).
 fn contains_word(line: &str, word: &str) -> bool {
     let suffix = word.chars().next().is_some_and(char::is_uppercase) && word.chars().any(char::is_lowercase);
     line.match_indices(word).any(|(at, _)| {

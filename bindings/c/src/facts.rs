@@ -16,7 +16,7 @@ pub struct PlatfsTime {
     pub nanoseconds: u32,
 }
 
-/// What is known of a file.
+/// Attributes of a file.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct PlatfsStat {

@@ -1,4 +1,4 @@
-//! What C learns of a failure: -1 or NULL, errno, and a text for each thread.
+//! Errors as C meets them: -1 or NULL, errno, and a text for each thread.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};

@@ -60,7 +60,7 @@ pub unsafe extern "C" fn platfs_mkfs(
     })
 }
 
-/// What an image shall be like.
+/// Options of a build.
 #[repr(C)]
 pub struct PlatfsBuildOptions {
     /// `ext2`, `ext3` or `ext4`; NULL for ext4.
@@ -75,7 +75,7 @@ pub struct PlatfsBuildOptions {
     pub label: *const c_char,
 }
 
-/// What was built.
+/// Result of a build.
 #[repr(C)]
 pub struct PlatfsBuilt {
     /// Bytes of the image.
@@ -188,7 +188,7 @@ fn source_number(error: &SourceError) -> c_int {
 pub struct PlatfsIssue {
     /// Name of its kind.
     pub kind: *const c_char,
-    /// What was found.
+    /// State that was found.
     pub found: *const c_char,
     /// How it is repaired.
     pub repair: *const c_char,
@@ -198,7 +198,7 @@ pub struct PlatfsIssue {
     pub inode: u64,
 }
 
-/// What a check saw.
+/// Counts of a check.
 #[repr(C)]
 pub struct PlatfsSummary {
     /// All that was wrong.

@@ -31,7 +31,7 @@ pub(crate) fn run<T: Send>(py: Python<'_>, call: impl FnOnce() -> T + Send) -> P
     py.detach(|| catch_unwind(AssertUnwindSafe(call))).map_err(|_| panicked())
 }
 
-/// What a panic becomes.
+/// Makes the exception for a panic.
 pub(crate) fn panicked() -> PyErr {
     PyOSError::new_err((
         number::IO,

@@ -16,7 +16,7 @@ pub(crate) fn pieces(volume: &Volume, inode: InodeNumber) -> platfs::Result<Piec
     Ok(count)
 }
 
-/// What the regular files below a directory come to: files, with blocks, in pieces, pieces, blocks, unreadable.
+/// Sums over the regular files below a directory: files, with blocks, in pieces, pieces, blocks, unreadable.
 pub(crate) type Totals = (u64, u64, u64, u64, u64, u64);
 /// Pieces and paths of the most fragmented, most first.
 pub(crate) type Worst = Vec<(u64, Vec<u8>)>;

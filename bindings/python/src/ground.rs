@@ -1,4 +1,4 @@
-//! What an image lies on: a file or a block device, a part of one, a volume of an object store, a Python object.
+//! Storage below an image: a file or a block device, a part of one, a volume of an object store, a Python object.
 
 use std::fs::File;
 use std::io;
@@ -37,14 +37,14 @@ pub(crate) struct Named {
     take_over: bool,
 }
 
-/// Whether a text is the address of a store, as `file:///srv/store#NAME`.
+/// Returns true if a text is the address of a store, as `file:///srv/store#NAME`.
 #[pyfunction]
 pub(crate) fn is_address(text: &str) -> bool {
     platfs_store::is_address(text.as_bytes())
 }
 
 impl Named {
-    /// What messages call it.
+    /// Name in messages.
     pub(crate) fn shown(&self) -> String {
         match (&self.path, &self.address) {
             (Some(path), _) => path.display().to_string(),
@@ -135,7 +135,7 @@ fn stored(
 ) -> platfs_store::Result<Arc<dyn Device>> {
     let (store, name) = store_of(address, cache)?;
     Ok(if write {
-        Arc::new(Held(Volume::open(&store, &name, &holder(), take_over)?))
+        Arc::new(SharedVolume(Volume::open(&store, &name, &holder(), take_over)?))
     } else {
         Arc::new(Stored::open(&store, &name)?)
     })
@@ -151,7 +151,7 @@ fn new_file(path: PathBuf, size: u64) -> io::Result<Arc<dyn Device>> {
 /// Makes a volume of zeros in a store.
 fn new_volume(address: &str, size: u64) -> platfs_store::Result<Arc<dyn Device>> {
     let (store, name) = store_of(address, None)?;
-    Ok(Arc::new(Held(Volume::create(&store, &name, size, &holder())?)))
+    Ok(Arc::new(SharedVolume(Volume::create(&store, &name, size, &holder())?)))
 }
 
 /// Brings an image into a store: bytes of the image, chunks, chunks that were not there, bytes sent.
@@ -173,15 +173,15 @@ pub(crate) fn push(
 }
 
 /// A volume of a store that is written. At the end others learn that it is free; what was flushed is stable without that.
-struct Held(Volume);
+struct SharedVolume(Volume);
 
-impl Drop for Held {
+impl Drop for SharedVolume {
     fn drop(&mut self) {
         let _ = self.0.close();
     }
 }
 
-impl Device for Held {
+impl Device for SharedVolume {
     fn size(&self) -> u64 {
         self.0.size()
     }

@@ -113,7 +113,7 @@ impl Image {
         failure::run(py, move || call(&image))?.map_err(failure::at(path))
     }
 
-    /// The same, and what is changed gets the time.
+    /// Calls the library with a time for what is changed.
     fn call<T: Send>(
         &self,
         py: Python<'_>,
@@ -153,7 +153,7 @@ fn block_size(image: &platfs::Image) -> u32 {
     image.volume().format().geometry.block_size.bytes()
 }
 
-/// What a path leads to, or the symbolic link itself.
+/// Metadata of the file that a path leads to, or of the symbolic link itself.
 fn metadata(image: &platfs::Image, path: &[u8], follow: bool) -> platfs::Result<platfs::Metadata> {
     if follow { image.metadata(path) } else { image.symlink_metadata(path) }
 }
@@ -363,7 +363,7 @@ impl Image {
         Ok((found.pieces(), found.blocks()))
     }
 
-    /// What the files below a path come to, and the most fragmented.
+    /// Counts the files below a path, and lists the most fragmented.
     fn frag<'py>(
         &self,
         py: Python<'py>,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use platfs::check::{self, Decision, Issue, Severity, Sink};
 use platfs::mkfs::Options;
-use platfs_image::builder::identity::Stated;
+use platfs_image::builder::identity::GivenIdentity;
 use platfs_image::clock;
 use platfs_image::named::{ImageSpec, Part};
 use platfs_image::{Builder, Owner, Size, Source, SourceOptions, Stage, Watch};
@@ -142,7 +142,7 @@ pub(crate) fn build(
     let (options, format) = (wanted.source()?, wanted.format()?);
     let done = failure::run(py, || -> PyResult<Made> {
         let source = options.watch(watch.clone()).open(source).map_err(|error| failure::source(&error))?;
-        let stated = Stated { uuid: wanted.uuid, time: wanted.time, ..Stated::default() };
+        let stated = GivenIdentity { uuid: wanted.uuid, time: wanted.time, ..GivenIdentity::default() };
         let builder = Builder::new(&source)
             .format(format)
             .size(wanted.size())

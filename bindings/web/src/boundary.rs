@@ -1,4 +1,4 @@
-//! What JavaScript calls, and what it is called for. Numbers above 32 bits travel as `f64`, which is exact below 2^53;
+//! Functions that JavaScript calls, and those that it provides. Numbers above 32 bits travel as `f64`, which is exact below 2^53;
 //! texts travel as an address and a length in this module's memory.
 //!
 //! Owns: the one session of an instance, and turning addresses into slices. Excludes: what questions mean.

@@ -17,7 +17,7 @@ const STRETCHES: usize = 20_000;
 /// Most bytes of an attribute's value that are shown.
 const VALUE: usize = 4_096;
 
-/// What a list shows of an inode.
+/// Fields of an inode that a list shows.
 fn brief(open: &Open, facts: &Metadata) -> Map<String, Value> {
     let link = (facts.file_type == FileType::Symlink).then(|| open.volume.read_link(facts.inode));
     let link =

@@ -129,7 +129,7 @@ struct Search<'s> {
 }
 
 impl Search<'_> {
-    /// Whether there may be more than was reported.
+    /// Searches below a directory; returns true if there may be more than was reported.
     fn below(&mut self, top: InodeNumber) -> Result<bool, String> {
         let mut walk = Walk::new(&self.open.volume);
         // The inodes of the directories that the walk is in, for the page to go there.

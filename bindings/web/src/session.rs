@@ -100,7 +100,7 @@ impl Session {
         open.volume.read_at(inode, offset, buffer).map_err(|error| error.to_string())
     }
 
-    /// What the disk holds: a volume by itself, partitions, or what else it looks like.
+    /// Describes the disk: a volume by itself, partitions, or what else it looks like.
     fn look_at_disk(&self) -> Value {
         let size = self.disk.size();
         let mut about = json!({ "size": size, "shown": human(size), "parts": [], "volume": false });

@@ -157,7 +157,7 @@ impl Survey<'_> {
     }
 }
 
-/// What is in use, by cells. Groups whose bitmap or descriptor can't be read are named.
+/// Maps the blocks in use, by cells. Groups whose bitmap or descriptor can't be read are named.
 pub(crate) fn map(open: &Open, events: &mut dyn Events) -> Answer {
     let geometry = &open.volume.format().geometry;
     let mut survey = Survey::of(geometry);

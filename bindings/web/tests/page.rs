@@ -571,7 +571,7 @@ fn a_damaged_volume_has_a_way_on_and_assistive_tools_find_their_way() {
     assert_eq!(explorer.complaints(), Vec::<String>::new());
 }
 
-/// What only the library can put together is read by it, part by part: here a file of a volume whose journal waits.
+/// Files that only the library can put together are read by it, part by part: here one of a volume whose journal waits.
 #[test]
 #[ignore = "needs the page and a browser: make web-test"]
 fn files_of_a_volume_that_needs_replay_are_downloaded() {

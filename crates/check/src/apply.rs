@@ -35,12 +35,12 @@ const RUN_MAX: usize = 1 << 10;
 /// A piece as it is on the device, and what will be written there. The last piece of a device may be
 /// shorter than the others.
 #[derive(Debug)]
-pub struct Change<'c> {
+pub struct PieceChange<'c> {
     /// Where, in bytes; a multiple of [`PIECE_LEN`].
     pub offset: u64,
-    /// What is there.
+    /// Bytes on the device now.
     pub old: &'c [u8],
-    /// What will be there.
+    /// Bytes after the write.
     pub new: &'c [u8],
 }
 
@@ -88,7 +88,7 @@ impl Staged {
     ///
     /// # Errors
     /// The device can't be read; errors of `tell` are passed on.
-    pub fn each_change(&self, mut tell: impl FnMut(Change<'_>) -> io::Result<()>) -> io::Result<()> {
+    pub fn each_change(&self, mut tell: impl FnMut(PieceChange<'_>) -> io::Result<()>) -> io::Result<()> {
         let copies = self.copies.read().unwrap_or_else(PoisonError::into_inner);
         let pieces = self.pieces.read().unwrap_or_else(PoisonError::into_inner);
         let mark = self.mark()?;
@@ -97,14 +97,14 @@ impl Staged {
             let (offset, len) = self.extent_of(piece);
             let old = self.piece_from_base(piece)?;
             if let (Some(old), Some(new)) = (old.get(..len), new.get(..len)) {
-                tell(Change { offset, old, new })?;
+                tell(PieceChange { offset, old, new })?;
             }
         }
         for (piece, from) in copies.iter().filter(|(piece, _)| !pieces.contains_key(piece)) {
             let (offset, len) = self.extent_of(piece);
             let (old, new) = (self.piece_from_base(piece)?, self.piece_from_base(from)?);
             if let (Some(old), Some(new)) = (old.get(..len), new.get(..len)) {
-                tell(Change { offset, old, new })?;
+                tell(PieceChange { offset, old, new })?;
             }
         }
         Ok(())

@@ -42,12 +42,12 @@ impl Stored {
         }
     }
 
-    /// Whether the bitmap says that a number is in use; `None` where it says nothing.
+    /// Returns true if the bitmap marks a number as in use; `None` where it can't be read.
     pub(super) fn has(&self, at: u64) -> Option<bool> {
         self.window(at & !7).map(|word| word >> (at & 7) & 1 == 1)
     }
 
-    /// Whether every bit from `from` to the end of the block is set.
+    /// Returns true if every bit from `from` to the end of the block is set.
     pub(super) fn is_padded(&self, from: u32) -> bool {
         let Stored::Bytes(bytes) = self else { return true };
         let (byte, bit) = ((from / 8) as usize, from % 8);
@@ -64,9 +64,9 @@ pub(super) struct Compared {
     pub(super) missing: Vec<u64>,
     /// Numbers without a user that it calls used, without an explanation.
     pub(super) idle: Vec<u64>,
-    /// Whether there are differences at all.
+    /// True if there are differences.
     pub(super) differs: bool,
-    /// Whether any of them is not reported.
+    /// True if any of them is not reported.
     pub(super) unreported: bool,
     /// Found in use.
     pub(super) found: u32,

@@ -8,21 +8,21 @@ use ondisk::units::InodeNumber;
 
 use super::directories::{self, edit};
 use super::facts::{Directory, Facts};
-use super::issue::Place;
+use super::issue::Location;
 use super::kinds::directories::{DIRECTORY_CYCLE, DIRECTORY_PARENT, DIRECTORY_UNCONNECTED, ROOT_MISSING};
 use super::lost_found::{self, NewDirectory};
+use super::reporter::{Finding, Report};
 use super::subject::Subject;
-use super::voice::{Finding, Report};
 use platfs_device::Result;
 
-/// What is known of a directory's way up.
+/// State of a directory in the search for a path to the root.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Unknown,
+enum Visit {
+    Unseen,
     /// It is on the way that is being gone.
-    Here,
+    OnPath,
     /// It was gone.
-    Known,
+    Done,
 }
 
 /// Runs the pass.
@@ -31,7 +31,7 @@ enum Way {
 /// Repairs take more memory than they may.
 pub(super) fn check(subject: &mut Subject, facts: &mut Facts, report: &mut Report<'_>) -> Result<()> {
     root(subject, facts, report)?;
-    let mut climb = Climb { ways: vec![Way::Unknown; facts.directories.len()], path: Vec::new() };
+    let mut climb = Climb { ways: vec![Visit::Unseen; facts.directories.len()], path: Vec::new() };
     for row in 0..facts.directories.len() {
         climb.from(row, subject, facts, report)?;
     }
@@ -50,7 +50,7 @@ fn root(subject: &Subject, facts: &mut Facts, report: &mut Report<'_>) -> Result
         }
         return Ok(());
     }
-    let finding = Finding::new(Place::inode(number), "no directory", "an empty root directory is made");
+    let finding = Finding::new(Location::inode(number), "no directory", "an empty root directory is made");
     // One that is something else was reported by the pass over inodes, and was to stay.
     let gone = facts.file_type(number).is_none() && !facts.used.contains(u64::from(number.index()));
     if gone && report.found(&ROOT_MISSING, finding) {
@@ -71,7 +71,7 @@ fn is_here(facts: &Facts, directory: &Directory) -> bool {
 
 /// The ways up from all directories.
 struct Climb {
-    ways: Vec<Way>,
+    ways: Vec<Visit>,
     /// Rows on the way that is being gone.
     path: Vec<usize>,
 }
@@ -90,12 +90,12 @@ impl Climb {
         while let Some(directory) = facts.directories.get(at).copied() {
             let Some(way) = self.ways.get_mut(at) else { break };
             match *way {
-                Way::Known => break,
-                Way::Here => {
+                Visit::Done => break,
+                Visit::OnPath => {
                     cycle(subject, facts, report, self.lowest(at))?;
                     break;
                 }
-                Way::Unknown => *way = Way::Here,
+                Visit::Unseen => *way = Visit::OnPath,
             }
             self.path.push(at);
             if directory.inode == InodeNumber::ROOT || !is_here(facts, &directory) {
@@ -111,7 +111,7 @@ impl Climb {
         }
         for row in &self.path {
             if let Some(way) = self.ways.get_mut(*row) {
-                *way = Way::Known;
+                *way = Visit::Done;
             }
         }
         Ok(())
@@ -130,7 +130,7 @@ fn unconnected(subject: &Subject, facts: &mut Facts, report: &mut Report<'_>, di
         return;
     }
     let says = directory.dotdot.map_or_else(|| "no `..`".into(), |up| format!("its `..` leads to {up}"));
-    let finding = Finding::new(Place::inode(number), says, lost_found::adoption(subject, facts, number));
+    let finding = Finding::new(Location::inode(number), says, lost_found::adoption(subject, facts, number));
     // Where a repair took names away, this one is reported there.
     if facts.explains_lack(number, 1) || report.found(&DIRECTORY_UNCONNECTED, finding) {
         adopt(facts, directory);
@@ -148,7 +148,7 @@ fn cycle(subject: &Subject, facts: &mut Facts, report: &mut Report<'_>, row: usi
     let Some(directory) = facts.directories.get(row).copied() else { return Ok(()) };
     let (number, Some(parent)) = (directory.inode, directory.parent) else { return Ok(()) };
     let found = format!("it is below directory {parent}, which is below it");
-    let finding = Finding::new(Place::inode(number), found, lost_found::adoption(subject, facts, number));
+    let finding = Finding::new(Location::inode(number), found, lost_found::adoption(subject, facts, number));
     if report.found(&DIRECTORY_CYCLE, finding) {
         for (position, _) in edit::names_of(subject, parent, number) {
             edit::remove(subject, parent, position)?;
@@ -179,7 +179,7 @@ fn dotdot(subject: &Subject, facts: &Facts, report: &mut Report<'_>, row: usize)
             count(parent);
         }
         (Some(parent), Some(up)) => {
-            let place = Place::inode(directory.inode).named(b"..");
+            let place = Location::inode(directory.inode).named(b"..");
             let finding =
                 Finding::new(place, format!("leads to {up}"), "it is set").expected(format!("{parent}"));
             if report.found(&DIRECTORY_PARENT, finding) {

@@ -1,6 +1,6 @@
 //! Group descriptors: whether each is what it says, and where it says its bitmaps and table lie.
 //!
-//! What is broken is taken from a backup of the descriptors where one is right; what has no place then
+//! Broken fields are taken from a backup of the descriptors where one is right; structures without a place then
 //! gets a new one behind the pass over inodes ([`super::places`]). Claims the blocks of the layout.
 //! Excludes the counts in descriptors, which follow from what is found in use ([`super::space`]).
 
@@ -10,14 +10,14 @@ use ondisk::group::{GroupFlags, RawGroupDescriptor};
 use ondisk::units::{Block, Group};
 
 use super::facts::Facts;
-use super::issue::Place;
+use super::issue::Location;
 use super::kinds::opening as kind;
 use super::parts::{Part, backup_of, expected, forget_uninit, is_possible, set_place};
 use super::places;
+use super::reporter::{Finding, Report};
 use super::staged::staging;
 use super::subject::Subject;
 use super::usual;
-use super::voice::{Finding, Report};
 use platfs_device::{Error, Result};
 
 /// Checks every descriptor and claims what the layout takes.
@@ -89,7 +89,7 @@ fn checksum(subject: &mut Subject, group: Group, raw: &RawGroupDescriptor, repor
     let mut right = *raw;
     subject.sealer.seal_descriptor(group, &mut right, &rest(subject, group));
     let finding = Finding::new(
-        Place::group(group),
+        Location::group(group),
         format!("{:#06x}", raw.bg_checksum.get()),
         "the checksum is recomputed; the group's tables and bitmaps are read to their ends",
     )
@@ -124,7 +124,7 @@ fn damaged(subject: &mut Subject, group: Group, outside: &[Part], report: &mut R
         }
     };
     let found = format!("its checksum is wrong, and it has {}", list(outside, &raw));
-    if !report.found_first(&kind::GROUP_DESCRIPTOR, Finding::new(Place::group(group), found, repair)) {
+    if !report.found_first(&kind::GROUP_DESCRIPTOR, Finding::new(Location::group(group), found, repair)) {
         subject.descriptors_left.insert(group.0);
         return;
     }
@@ -156,7 +156,7 @@ fn misplaced(subject: &mut Subject, group: Group, part: Part, report: &mut Repor
         None => part.repair(backup),
     };
     let found = format!("its {part} at block {place}");
-    let finding = Finding::new(Place::group(group).at_block(place), found, repair);
+    let finding = Finding::new(Location::group(group).at_block(place), found, repair);
     if report.found_first(part.outside(), finding.expected(expected(subject, group))) {
         let known = usual.or(backup.map(|(_, place)| place));
         set_place(subject, group, part, known.unwrap_or(Block(0)));
@@ -173,7 +173,7 @@ fn flags(subject: &mut Subject, group: Group, report: &mut Report<'_>) {
         }
         let found = format!("flags {:#x}, {} inodes never used", raw.bg_flags.get(), raw.unused_inodes());
         let repair = "they are taken away; the group's table and bitmaps are read to their ends";
-        if report.found(&kind::GROUP_UNINIT, Finding::new(Place::group(group), found, repair)) {
+        if report.found(&kind::GROUP_UNINIT, Finding::new(Location::group(group), found, repair)) {
             // They meant nothing: what the group's bitmaps say is what it always was.
             let renewed = subject.renewed.contains(&group.0);
             forget_uninit(subject, group);
@@ -185,7 +185,7 @@ fn flags(subject: &mut Subject, group: Group, report: &mut Report<'_>) {
     }
     if group.0 + 1 == subject.geometry.groups && uninit.contains(GroupFlags::BLOCK_UNINIT) {
         let finding = Finding::new(
-            Place::group(group),
+            Location::group(group),
             "its block bitmap is marked as not yet begun",
             "the mark is taken away and the bitmap written from what is found in use",
         );
@@ -199,7 +199,7 @@ fn flags(subject: &mut Subject, group: Group, report: &mut Report<'_>) {
     let whole = subject.geometry.inodes_per_group;
     if uninit.contains(GroupFlags::INODE_UNINIT) && (group.0 == 0 || raw.free_inodes() < whole) {
         let finding = Finding::new(
-            Place::group(group),
+            Location::group(group),
             format!("its inodes are marked as not yet begun, but {} of {whole} are free", raw.free_inodes()),
             "the mark is taken away; the whole table is read",
         );
@@ -218,7 +218,7 @@ fn flags(subject: &mut Subject, group: Group, report: &mut Report<'_>) {
     }
 }
 
-/// Whether the inode bitmap says that inodes are in use in the part of the table that was never used.
+/// Returns true if the inode bitmap says that inodes are in use in the part of the table that was never used.
 fn is_tail_marked(subject: &Subject, group: Group, raw: &RawGroupDescriptor) -> bool {
     if subject.group_has(group, GroupFlags::INODE_UNINIT) {
         return false;

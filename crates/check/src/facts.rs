@@ -1,4 +1,4 @@
-//! What the passes have found so far: bits per cluster and bytes per inode, and a row per directory.
+//! Facts that the passes have found so far: bits per cluster and bytes per inode, and a row per directory.
 //!
 //! Memory, where the volume is in use, in pages that appear with the first fact in them: 4 bits per cluster
 //! (claimed, shared, taken, given up); 16 bits per inode (used, altered, relinked, value, and 4 each of its type, the
@@ -30,11 +30,11 @@ pub(super) struct Directory {
     pub(super) inode: InodeNumber,
     /// The directory whose entry leads here; `None` until it is found.
     pub(super) parent: Option<InodeNumber>,
-    /// What its `..` says.
+    /// Inode that its `..` names.
     pub(super) dotdot: Option<InodeNumber>,
 }
 
-/// What is known of the volume. Tables are indexed by cluster and by [`InodeNumber::index`].
+/// Facts about the volume. Tables are indexed by cluster and by [`InodeNumber::index`].
 pub(super) struct Facts {
     /// Clusters that something claims.
     pub(super) claimed: Bits,
@@ -44,7 +44,7 @@ pub(super) struct Facts {
     pub(super) taken: Bits,
     /// Clusters that repairs gave up: something on the device refers to them until the repairs are written.
     given_up: Bits,
-    /// Whether a repair gave up blocks whose numbers are not known: bits that are still set may be theirs.
+    /// True if a repair gave up blocks whose numbers are not known: bits that are still set may be theirs.
     gave_up: AtomicBool,
     /// Inodes in use.
     pub(super) used: Bits,
@@ -60,7 +60,7 @@ pub(super) struct Facts {
     stated: Counters,
     /// Names found for each inode, `.` and `..` included.
     pub(super) links: Counters,
-    /// Whether inodes could not be read, or parts of directories that are to stay: which names are there is not known.
+    /// True if inodes could not be read, or parts of directories that are to stay: which names are there is not known.
     pub(super) unread: AtomicBool,
     /// Number of names that repairs took away from unknown files: as many files may lack a name for that reason.
     names_lost: AtomicU64,
@@ -68,9 +68,9 @@ pub(super) struct Facts {
     pub(super) dotdot_left: Bits,
     /// Inodes whose number of names repairs changed: what they state follows.
     pub(super) relinked: Bits,
-    /// What is to get a name in lost+found, once all of it is known.
+    /// Inodes that get a name in lost+found, once all of them are known.
     pub(super) adopted: BTreeSet<InodeNumber>,
-    /// Whether these are named in the root directory, as there is no room for lost+found; found out when the first
+    /// True if these are named in the root directory, as there is no room for lost+found; found out when the first
     /// of them is reported.
     pub(super) root_adopts: OnceLock<bool>,
     /// Directories, rising by inode once the pass over inodes is done.
@@ -113,7 +113,7 @@ impl Facts {
         }
     }
 
-    /// Whether all that was found could be kept; asked behind each pass that finds something.
+    /// Checks that all facts could be kept; asked behind each pass that finds something.
     ///
     /// # Errors
     /// They were not: the volume can't be judged.
@@ -146,7 +146,7 @@ impl Facts {
         self.gave_up.store(true, Ordering::Relaxed);
     }
 
-    /// Whether repairs explain set bits of blocks without an owner.
+    /// Returns true if repairs explain set bits of blocks without an owner.
     pub(super) fn has_given_up(&self) -> bool {
         self.gave_up.load(Ordering::Relaxed)
     }
@@ -214,7 +214,7 @@ impl Facts {
         self.relinked.insert(u64::from(inode.index()));
     }
 
-    /// Whether repairs explain that an inode lacks `names` names: what was found out of it is known, or so
+    /// Returns true if repairs explain that an inode lacks `names` names: what was found out of it is known, or so
     /// many names of unknown files are left, which are taken for its own.
     pub(super) fn explains_lack(&self, inode: InodeNumber, names: u16) -> bool {
         let take = |left: u64| left.checked_sub(u64::from(names));

@@ -5,9 +5,9 @@ use ondisk::geometry::Geometry;
 use ondisk::inode::OLD_SIZE;
 use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
 
-use super::issue::Place;
+use super::issue::Location;
 use super::kinds::{Kind, opening as kind};
-use super::voice::{Finding, Report};
+use super::reporter::{Finding, Report};
 use platfs_device::Device;
 
 /// Extra bytes of inodes that every field this code knows fits in.
@@ -19,7 +19,7 @@ const LEAST_EXTRA: u16 = 4;
 struct Fields<'a, 'r, 's> {
     raw: &'a mut RawSuperblock,
     report: &'r mut Report<'s>,
-    /// Whether backups have a copy of what was repaired.
+    /// True if backups have a copy of what was repaired.
     lasting: bool,
 }
 
@@ -33,7 +33,7 @@ impl Fields<'_, '_, '_> {
         mend: impl FnOnce(&mut RawSuperblock),
     ) {
         let Some(found) = found else { return };
-        if self.report.found(kind, Finding::new(Place::default(), found, repair)) {
+        if self.report.found(kind, Finding::new(Location::default(), found, repair)) {
             mend(self.raw);
             self.lasting = true;
         }
@@ -245,7 +245,7 @@ pub(super) fn is_cut_short(device: &dyn Device, geometry: &Geometry, report: &mu
             geometry.blocks,
             geometry.blocks.saturating_mul(u64::from(geometry.block_size.bytes()))
         );
-        report.found_last(&kind::VOLUME_CUT_SHORT, Finding::new(Place::default(), found, ""));
+        report.found_last(&kind::VOLUME_CUT_SHORT, Finding::new(Location::default(), found, ""));
     }
     short
 }

@@ -11,18 +11,18 @@ use ondisk::units::InodeNumber;
 
 use super::facts::Facts;
 use super::issue::{Decision, Issue, Progress, Sink};
+use super::reporter::Report;
 use super::staged::Staged;
 use super::subject::Subject;
-use super::voice::Report;
 use super::{Options, contents, descriptors, log, opening, protection, resize};
 use platfs_device::journal::NoWriter;
 use platfs_device::{Device, Result};
 
 /// Remembers the first issue, and repairs nothing.
 #[derive(Default)]
-struct First(Option<String>);
+struct FirstIssue(Option<String>);
 
-impl Sink for First {
+impl Sink for FirstIssue {
     fn issue(&mut self, issue: Issue) -> Decision {
         self.0.get_or_insert_with(|| issue.kind.title.to_owned());
         Decision::Leave
@@ -40,7 +40,7 @@ pub fn glance(device: Arc<dyn Device>, options: &Options) -> Result<Option<Strin
     // Without a time no time is in the future: a clock that is wrong is no reason to check a volume.
     let options = &Options { now: Timestamp::default(), ..options.clone() };
     let staged = Arc::new(Staged::new(device, options.memory));
-    let mut first = First::default();
+    let mut first = FirstIssue::default();
     let mut report = Report::new(&mut first);
     let mut subject = opening::open(&staged, options, &NoWriter, &mut report)?;
     let facts = Facts::new(&subject, options);

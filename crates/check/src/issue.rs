@@ -1,4 +1,4 @@
-//! What a check reports: issues as values, progress, and the sums at the end.
+//! Report of a check: issues as values, progress, and the sums at the end.
 
 use ondisk::units::{Block, FileBlock, Group, InodeNumber};
 
@@ -6,7 +6,7 @@ use super::kinds::Kind;
 
 /// Where an issue is, as far as it is known.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Place {
+pub struct Location {
     /// The block group.
     pub group: Option<Group>,
     /// The inode.
@@ -19,35 +19,35 @@ pub struct Place {
     pub name: Option<Vec<u8>>,
 }
 
-impl Place {
+impl Location {
     /// A place that is known as far as its inode.
     #[must_use]
     pub fn inode(inode: InodeNumber) -> Self {
-        Place { inode: Some(inode), ..Place::default() }
+        Location { inode: Some(inode), ..Location::default() }
     }
 
     /// A place that is known as far as its group.
     #[must_use]
     pub fn group(group: Group) -> Self {
-        Place { group: Some(group), ..Place::default() }
+        Location { group: Some(group), ..Location::default() }
     }
 
-    /// The same place, with its block.
+    /// Adds a block of the volume.
     #[must_use]
     pub fn at_block(self, block: Block) -> Self {
-        Place { block: Some(block), ..self }
+        Location { block: Some(block), ..self }
     }
 
-    /// The same place, with the block of the inode's contents.
+    /// Adds a block of the inode's contents.
     #[must_use]
     pub fn at_file_block(self, block: FileBlock) -> Self {
-        Place { file_block: Some(block), ..self }
+        Location { file_block: Some(block), ..self }
     }
 
-    /// The same place, with a name in the directory.
+    /// Adds a name in the directory.
     #[must_use]
     pub fn named(self, name: &[u8]) -> Self {
-        Place { name: Some(name.to_vec()), ..self }
+        Location { name: Some(name.to_vec()), ..self }
     }
 }
 
@@ -57,18 +57,18 @@ pub struct Issue {
     /// Which rule is broken.
     pub kind: &'static Kind,
     /// Where.
-    pub place: Place,
-    /// What is there, with its value.
+    pub place: Location,
+    /// State that was found, with its value.
     pub found: String,
-    /// What should be there; empty where the kind says it all.
+    /// State that should be there; empty where the kind says it all.
     pub expected: String,
-    /// What the repair does, with its consequences for contents; empty where there is none.
+    /// Effect of the repair, with its consequences for contents; empty where there is none.
     pub repair: String,
     /// Something is in use beyond what is stated: marked free, or used by more than its count says.
     pub is_overused: bool,
 }
 
-/// What is to be done about an issue.
+/// Answer of a sink to an issue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {
     /// Repair it, in memory.
@@ -80,7 +80,7 @@ pub enum Decision {
 /// How far a check is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// What is being looked at.
+    /// Name of the pass that runs.
     pub pass: &'static str,
     /// Done of `of`, in units of the pass.
     pub done: u64,
@@ -125,7 +125,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Whether nothing is wrong, or nothing is any more.
+    /// Returns true if nothing is wrong, or nothing is any more.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.issues == self.repaired

@@ -57,7 +57,7 @@
 //! `protection`, `log`, `orphans`). An inode that only the superblock names as the volume's own is not
 //! touched where a directory names it (`named`).
 //!
-//! Passes over inodes and directories run in parallel and silently (`Voice::Silent`): what is
+//! Passes over inodes and directories run in parallel and silently (`Reporter::Silent`): what is
 //! sound leaves its facts. What is not is looked at once more by one thread that reports it,
 //! mends it, and takes its facts then; so that the order of issues does not depend on threads.
 
@@ -69,8 +69,6 @@ mod bitmap;
 mod connect;
 mod contents;
 mod copies;
-mod crew;
-mod danger;
 mod descriptors;
 mod directories;
 mod facts;
@@ -86,6 +84,7 @@ mod named;
 mod opening;
 mod orphans;
 mod paged;
+mod parallel;
 mod parts;
 mod paths;
 mod places;
@@ -93,6 +92,7 @@ mod plausible;
 mod policies;
 mod protection;
 mod quota;
+mod reporter;
 mod resize;
 mod seed;
 mod shared;
@@ -101,7 +101,7 @@ mod staged;
 mod subject;
 mod superblock;
 mod usual;
-mod voice;
+mod write_safety;
 
 #[cfg(test)]
 mod tests;
@@ -113,9 +113,9 @@ use ondisk::inode::Timestamp;
 use platfs_device::Device;
 use platfs_device::journal::{FastCommits, NoWriter};
 
-pub use apply::{Change, PIECE_LEN};
+pub use apply::{PIECE_LEN, PieceChange};
 pub use glance::glance;
-pub use issue::{Decision, Issue, Place, Progress, Sink, Summary};
+pub use issue::{Decision, Issue, Location, Progress, Sink, Summary};
 pub use kinds::{Kind, Severity, all as kinds};
 pub use ondisk;
 pub use platfs_device as device;
@@ -123,8 +123,8 @@ pub use platfs_device::{Error, Result};
 pub use staged::Staged;
 
 use facts::Facts;
+use reporter::Report;
 use subject::Subject;
-use voice::Report;
 
 /// How a volume is checked.
 #[derive(Clone, Debug)]
@@ -147,7 +147,7 @@ impl Default for Options {
     }
 }
 
-/// What a check found, and the repairs that wait to be written.
+/// Findings of a check, and the repairs that wait to be written.
 pub struct Outcome {
     /// Counts.
     pub summary: Summary,
@@ -168,7 +168,7 @@ pub fn check(device: Arc<dyn Device>, options: &Options, sink: &mut dyn Sink) ->
     check_with(device, options, &NoWriter, sink)
 }
 
-/// The same with a writer that brings in the fast commits of a journal, in memory.
+/// Checks a volume as [`check`] does, with a writer that applies the fast commits of a journal in memory.
 ///
 /// # Errors
 /// As [`check`], but for fast commits.

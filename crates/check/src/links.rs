@@ -7,13 +7,13 @@ use ondisk::xattr::MAGIC;
 
 use super::directories::Bounds;
 use super::facts::Facts;
-use super::issue::Place;
+use super::issue::Location;
 use super::kinds::directories::{INODE_LINKS, INODE_UNATTACHED, INODE_UNATTACHED_EMPTY, LINKS_MANY};
 use super::kinds::inodes::VALUE_FLAG;
 use super::lost_found;
+use super::reporter::{Finding, Report};
 use super::staged::staging;
 use super::subject::Subject;
-use super::voice::{Finding, Report};
 use platfs_device::Result;
 
 /// Runs the pass.
@@ -51,7 +51,7 @@ pub(super) fn check(subject: &mut Subject, facts: &mut Facts, report: &mut Repor
     Ok(())
 }
 
-/// Whether an inode has neither contents nor attributes that could be missed.
+/// Returns true if an inode has neither contents nor attributes that could be missed.
 fn is_empty(inode: &Inode) -> bool {
     let no_blocks = inode.raw().i_blocks_lo.get() == 0 && inode.raw().i_blocks_high.get() == 0;
     let attributes = inode.attributes_offset().and_then(|at| inode.bytes().get(at..at + 4));
@@ -70,7 +70,7 @@ fn unattached(
     if facts.file_type(number).is_none() {
         return Ok(());
     }
-    let place = Place::inode(number);
+    let place = Location::inode(number);
     // A value that an attribute refers to counts that as a name, and does not come here.
     if inode.flags().contains(InodeFlags::EA_INODE) {
         let found = "holds the value of an attribute, but none refers to it";
@@ -124,7 +124,7 @@ fn count(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>, number: 
     }
     let right = if is_directory && found > LINKS_MAX { 1 } else { found };
     if right != found && !subject.has_ro_compat(RoCompat::DIR_NLINK) {
-        let finding = Finding::new(Place::inode(number), format!("{found} links"), "the feature is set");
+        let finding = Finding::new(Location::inode(number), format!("{found} links"), "the feature is set");
         if report.found(&LINKS_MANY, finding) {
             subject.features.ro_compat |= RoCompat::DIR_NLINK;
             subject.raw.set_features(subject.features);
@@ -140,7 +140,7 @@ fn count(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>, number: 
     }
     let follows =
         facts.relinked.contains(index) || found < stated && facts.explains_lack(number, stated - found);
-    let finding = Finding::new(Place::inode(number), format!("{stated}"), "the count is set")
+    let finding = Finding::new(Location::inode(number), format!("{stated}"), "the count is set")
         .expected(format!("{right}"))
         .overused(stated < right);
     if follows || report.found(&INODE_LINKS, finding) {

@@ -13,11 +13,11 @@ use zerocopy::little_endian::U32;
 
 use super::contents;
 use super::facts::Facts;
-use super::issue::Place;
+use super::issue::Location;
 use super::kinds::opening as kind;
+use super::reporter::{Finding, Report};
 use super::staged::staging;
 use super::subject::{JournalWrite, Subject};
-use super::voice::{Finding, Report};
 use platfs_device::Result;
 
 /// Where a journal belongs.
@@ -35,7 +35,7 @@ pub(super) fn check(subject: &mut Subject, facts: &Facts, report: &mut Report<'_
     }
     if !has && named == 0 {
         if subject.has_incompat(Incompat::RECOVER) {
-            let finding = Finding::new(Place::default(), "there is no journal", "the mark is taken away");
+            let finding = Finding::new(Location::default(), "there is no journal", "the mark is taken away");
             if report.found(&kind::REPLAY_WITHOUT_JOURNAL, finding) {
                 set_incompat(subject, Incompat::RECOVER, false);
             }
@@ -71,7 +71,7 @@ fn outside(subject: &mut Subject, named: u32, has: bool, report: &mut Report<'_>
             "the UUID is cleared: the journal is the inode",
         ),
     };
-    let repairs = report.found(rule, Finding::new(Place::default(), found, repair));
+    let repairs = report.found(rule, Finding::new(Location::default(), found, repair));
     if repairs {
         subject.raw.s_journal_uuid = [0; 16];
         subject.raw.s_journal_dev.set(0);
@@ -124,7 +124,7 @@ fn mend_inode(
     problem: &str,
     report: &mut Report<'_>,
 ) -> Result<Option<Vec<Block>>> {
-    let place = InodeNumber::new(named).map_or_else(Place::default, Place::inode);
+    let place = InodeNumber::new(named).map_or_else(Location::default, Location::inode);
     if named != HOME.get()
         && let Ok(blocks) = journal_blocks(subject, HOME.get())
     {
@@ -228,7 +228,7 @@ fn unnamed(
     let clean = judge(subject, blocks).is_ok_and(|raw| raw.is_clean());
     let repair = if clean { "the feature is turned on again" } else { "the journal is given up" };
     let found = format!("a journal in inode {named}, without has_journal");
-    if report.found(&kind::JOURNAL_FEATURE, Finding::new(Place::default(), found, repair)) {
+    if report.found(&kind::JOURNAL_FEATURE, Finding::new(Location::default(), found, repair)) {
         if clean {
             set_journal(subject, true);
         } else {
@@ -271,7 +271,7 @@ fn judge(subject: &Subject, blocks: &[Block]) -> Result<RawJournalSuperblock, St
 
 fn superblock(subject: &mut Subject, blocks: &[Block], report: &mut Report<'_>) {
     let Some(first) = blocks.first().copied() else { return };
-    let place = Place::default().at_block(first);
+    let place = Location::default().at_block(first);
     match judge(subject, blocks) {
         Err(problem) => {
             let repair = "it is rewritten, as of an empty journal; what waits in the log is not replayed";

@@ -12,11 +12,11 @@ use ondisk::units::{Block, FileBlock, Group, InodeNumber, low_u32};
 use super::directories::edit::{self, NewName};
 use super::directories::{self, rebuild};
 use super::facts::{Directory, Facts};
-use super::issue::Place;
+use super::issue::Location;
 use super::kinds::directories::LOST_FOUND;
+use super::reporter::{Finding, Report};
 use super::staged::staging;
 use super::subject::Subject;
-use super::voice::{Finding, Report};
 use platfs_device::Result;
 
 const NAME: &[u8] = b"lost+found";
@@ -65,7 +65,7 @@ pub(super) fn adopt(subject: &mut Subject, facts: &mut Facts, report: &mut Repor
     Ok(())
 }
 
-/// What becomes of an inode without a name, in the words of a repair.
+/// Describes the repair of an inode without a name.
 pub(super) fn adoption(subject: &Subject, facts: &Facts, number: InodeNumber) -> String {
     if root_adopts(subject, facts) {
         format!("it becomes /#{number}, as there is no room for lost+found")
@@ -83,7 +83,7 @@ fn root_adopts(subject: &Subject, facts: &Facts) -> bool {
     })
 }
 
-/// What finds no room stays as it is: also where its `..` leads to, and that counts as a link there.
+/// Leaves an inode that finds no room as it is: its `..` stays too, and counts as a link of the parent.
 fn leave(facts: &Facts, inode: InodeNumber) {
     let row = facts.directory(inode).and_then(|row| facts.directories.get(row));
     if let Some(up) = row.and_then(|row| row.dotdot) {
@@ -97,7 +97,7 @@ fn root_as_home(subject: &Subject, facts: &Facts) -> Option<InodeNumber> {
     (is_home(subject, facts, root) && !facts.dotdot_left.contains(index)).then_some(root)
 }
 
-/// Whether an inode is a directory that takes plain names.
+/// Returns true if an inode is a directory that takes plain names.
 fn is_home(subject: &Subject, facts: &Facts, inode: InodeNumber) -> bool {
     facts.used.contains(u64::from(inode.index()))
         && facts.file_type(inode) == Some(FileType::Directory)
@@ -154,7 +154,7 @@ fn displace(
     let is_directory = facts.file_type(old) == Some(FileType::Directory);
     let found = if is_directory { "a directory that takes no plain names" } else { "no directory" };
     let repair = format!("a new one is made, it becomes lost+found/#{old}");
-    if !report.found(&LOST_FOUND, Finding::new(Place::inode(old), found, repair)) {
+    if !report.found(&LOST_FOUND, Finding::new(Location::inode(old), found, repair)) {
         return Ok(false);
     }
     edit::redirect(subject, InodeNumber::ROOT, position, new, FileType::Directory)?;

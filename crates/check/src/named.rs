@@ -1,4 +1,4 @@
-//! Whether a directory names an inode, before names are counted: for inodes that only the superblock
+//! Search for a name of an inode, before names are counted: for inodes that only the superblock
 //! names as the volume's own, whose field may be wrong.
 //!
 //! Reads every directory, so only what is damaged already asks. Excludes judging of names
@@ -11,12 +11,12 @@ use super::directories::edit;
 use super::subject::Subject;
 use platfs_device::Device;
 
-/// Whether an entry of any directory leads to the inode, as far as directories can be read.
+/// Returns true if an entry of any directory leads to the inode, as far as directories can be read.
 pub(super) fn is_named(subject: &Subject, number: u32) -> bool {
     (0..subject.geometry.groups).map(Group).any(|group| is_named_from(subject, group, number))
 }
 
-/// The same for directories whose inodes lie in one group.
+/// Searches the directories whose inodes lie in one group.
 fn is_named_from(subject: &Subject, group: Group, wanted: u32) -> bool {
     let size = u64::from(subject.geometry.inode_size);
     let Some(table) = subject.table_of(group) else { return false };

@@ -13,14 +13,14 @@ use ondisk::units::{Group, low_u16};
 use zerocopy::IntoBytes;
 
 use super::facts::Facts;
-use super::issue::{Place, Summary};
+use super::issue::{Location, Summary};
 use super::kinds::opening::{
     DESCRIPTORS_UNREADABLE, JOURNAL_DAMAGED, JOURNAL_HAS_DATA, JOURNAL_NEEDS_REPLAY,
 };
+use super::reporter::{Finding, Report};
 use super::staged::{Staged, staging};
 use super::subject::Subject;
-use super::superblock::{self, Chosen};
-use super::voice::{Finding, Report};
+use super::superblock::{self, ChosenSuperblock};
 use super::{Options, descriptors, fields};
 use platfs_device::journal::{self, FastCommits, Recovery};
 use platfs_device::{Device, Error, Result};
@@ -56,7 +56,7 @@ pub(super) fn open(
         geometry = geometry.within(device.size() >> geometry.block_size.log2());
     }
     let descriptors = descriptors::read(&**device, &geometry, options.memory, |block, error| {
-        let finding = Finding::new(Place::default().at_block(block), error.to_string(), "");
+        let finding = Finding::new(Location::default().at_block(block), error.to_string(), "");
         report.found(&DESCRIPTORS_UNREADABLE, finding);
     })?;
     Ok(Subject {
@@ -100,7 +100,7 @@ enum Opened {
 /// There are fast commits and no writer to bring them in: any repair without them would lose them.
 fn replay(
     device: &Arc<Staged>,
-    chosen: &Chosen,
+    chosen: &ChosenSuperblock,
     fast_commits: &dyn FastCommits,
     report: &mut Report<'_>,
 ) -> Result<Opened> {
@@ -127,13 +127,13 @@ fn replay(
     match plan.recovery.missing() {
         None => {
             let finding =
-                Finding::new(Place::default(), plan.recovery.to_string(), "the journal is replayed");
+                Finding::new(Location::default(), plan.recovery.to_string(), "the journal is replayed");
             report.found(&JOURNAL_NEEDS_REPLAY, finding);
         }
         Some(missing) => {
             let found = format!("{missing}; before that {}", plan.recovery);
             let finding =
-                Finding::new(Place::default(), found, "what is whole is replayed, the rest is lost");
+                Finding::new(Location::default(), found, "what is whole is replayed, the rest is lost");
             report.found(&JOURNAL_DAMAGED, finding);
         }
     }
@@ -154,7 +154,7 @@ fn replay(
 /// A log that the superblock does not name as one to replay; says whether it is replayed.
 fn unmarked(recovery: &Recovery, report: &mut Report<'_>) -> bool {
     let found = format!("no replay is called for, but it holds {recovery}");
-    report.found(&JOURNAL_HAS_DATA, Finding::new(Place::default(), found, "the journal is replayed"))
+    report.found(&JOURNAL_HAS_DATA, Finding::new(Location::default(), found, "the journal is replayed"))
 }
 
 /// A journal of which nothing can be brought in is emptied, if it is one. Where its superblock or inode is no use, or
@@ -170,10 +170,10 @@ fn unreplayable(
     let emptied =
         if matches!(error, Error::Io { .. }) { None } else { journal::emptied(&dynamic, &raw).ok() };
     let Some((offset, bytes)) = emptied else {
-        report.found(&JOURNAL_NEEDS_REPLAY, Finding::new(Place::default(), found, ""));
+        report.found(&JOURNAL_NEEDS_REPLAY, Finding::new(Location::default(), found, ""));
         return raw;
     };
-    let finding = Finding::new(Place::default(), found, "the log is emptied, what only it held is lost");
+    let finding = Finding::new(Location::default(), found, "the log is emptied, what only it held is lost");
     if report.found(&JOURNAL_DAMAGED, finding) {
         device.note_last(offset, bytes.len() as u64);
         if device.write_at(offset, &bytes).is_ok() {

@@ -1,6 +1,6 @@
 //! Files that were deleted or cut while in use: the list of orphans and the orphan file.
 //!
-//! What a mount would do is done: deleted files go. Files to be cut are noted; [`super::inodes`] takes what they
+//! Does what a mount would do: deleted files go. Files to be cut are noted; [`super::inodes`] takes what they
 //! have behind their end.
 
 use std::collections::BTreeSet;
@@ -12,13 +12,13 @@ use ondisk::units::{Block, InodeNumber};
 
 use super::contents;
 use super::facts::Facts;
-use super::issue::Place;
+use super::issue::Location;
 use super::kinds::opening as kind;
 use super::log::clear_inode;
 use super::named;
+use super::reporter::{Finding, Report};
 use super::staged::staging;
 use super::subject::Subject;
-use super::voice::{Finding, Report};
 use platfs_device::Result;
 
 /// Checks both kinds of lists and does what they ask for.
@@ -30,7 +30,8 @@ pub(super) fn check(subject: &mut Subject, facts: &Facts, report: &mut Report<'_
     let has_file = subject.has_compat(Compat::ORPHAN_FILE);
     if !has_file {
         if subject.has_ro_compat(RoCompat::ORPHAN_PRESENT) {
-            let finding = Finding::new(Place::default(), "there is no orphan file", "the mark is taken away");
+            let finding =
+                Finding::new(Location::default(), "there is no orphan file", "the mark is taken away");
             if report.found(&kind::ORPHANS_MARKED, finding) {
                 unmark(subject);
             }
@@ -39,7 +40,7 @@ pub(super) fn check(subject: &mut Subject, facts: &Facts, report: &mut Report<'_
     }
     if !subject.has_compat(Compat::HAS_JOURNAL) {
         let repair = "the orphan file is removed, and the feature turned off";
-        let finding = Finding::new(Place::default(), "orphan_file without has_journal", repair);
+        let finding = Finding::new(Location::default(), "orphan_file without has_journal", repair);
         if report.found(&kind::ORPHAN_FILE_ALONE, finding) {
             remove_file(subject, facts)?;
         }
@@ -102,7 +103,7 @@ fn list(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>) -> Result
         None => (&kind::ORPHANS, what(&orphans)),
     };
     let finding = Finding::new(
-        Place::default(),
+        Location::default(),
         found,
         "deleted files are removed, others cut at their end, and the list emptied",
     );
@@ -137,7 +138,7 @@ fn settle(subject: &mut Subject, facts: &Facts, mut inode: Inode) -> Result<()> 
 /// The orphan file: its blocks, what they list, and the mark that they list something.
 fn file(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>) -> Result<()> {
     let number = subject.raw.s_orphan_file_inum.get();
-    let place = InodeNumber::new(number).map_or_else(Place::default, Place::inode);
+    let place = InodeNumber::new(number).map_or_else(Location::default, Location::inode);
     let read = read_file(subject, number);
     let (inode, blocks) = match read {
         Ok(read) => read,

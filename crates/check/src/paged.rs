@@ -25,7 +25,7 @@ impl Budget {
         Budget::new(u64::MAX)
     }
 
-    /// Whether a table wanted more than there was: it lacks facts since.
+    /// Returns true if a table wanted more than there was: it lacks facts since.
     pub(super) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
@@ -94,7 +94,7 @@ impl<T: Default> Paged<T> {
         self.made(pages.get(page)?, self.log2)?.get(inside)
     }
 
-    /// What a slot holds, made where it is empty: as many values as the power of two says.
+    /// Returns the values of a slot, which is filled where it is empty: as many as the power of two says.
     fn made<'s, V: Default>(&self, slot: &'s OnceLock<Box<[V]>>, log2: u32) -> Option<&'s [V]> {
         if slot.get().is_none() {
             if !self.budget.take((size_of::<V>() as u64) << log2) {
@@ -126,7 +126,7 @@ impl Bits {
         Bits::within(bound, &Budget::endless())
     }
 
-    /// The same, whose pages count.
+    /// Makes a bitmap whose pages count towards a budget.
     pub(super) fn within(bound: u64, budget: &Arc<Budget>) -> Self {
         Bits(Paged::new(bound.div_ceil(64), 9, budget))
     }
@@ -260,7 +260,7 @@ impl Nibbles {
 /// count stands in a second table.
 pub(super) struct Counters {
     low: Nibbles,
-    /// What is beyond [`Nibbles::MAX`].
+    /// Parts of the counts beyond [`Nibbles::MAX`].
     high: Paged<AtomicU16>,
 }
 

@@ -72,7 +72,7 @@ impl Part {
         }
     }
 
-    /// What becomes of one in a wrong place.
+    /// Describes the repair of a structure in a wrong place.
     pub(super) fn repair(self, backup: Option<(Group, Block)>) -> String {
         match (backup, self) {
             (Some((from, place)), _) => format!("it is at block {place}, as the backup in group {from} says"),
@@ -100,7 +100,7 @@ pub(super) fn expected(subject: &Subject, group: Group) -> String {
     format!("in blocks {start}-{}", end - 1)
 }
 
-/// Whether a structure can lie at `place`, other structures not asked.
+/// Returns true if a structure can lie at `place`, other structures not asked.
 pub(super) fn is_possible(subject: &Subject, group: Group, part: Part, place: Block) -> bool {
     let (start, end) = bounds(subject, group);
     place.0 >= start.max(1) && place.0.checked_add(part.blocks(subject)).is_some_and(|last| last <= end)

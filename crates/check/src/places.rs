@@ -4,11 +4,11 @@
 use ondisk::units::{Block, Group, InodeNumber};
 
 use super::facts::Facts;
-use super::issue::Place;
+use super::issue::Location;
 use super::parts::{Part, backup_of, is_possible, set_place};
+use super::reporter::{Finding, Report};
 use super::staged::staging;
 use super::subject::Subject;
-use super::voice::{Finding, Report};
 use platfs_device::Result;
 
 /// A structure and its blocks.
@@ -130,7 +130,7 @@ fn resolve(subject: &mut Subject, report: &mut Report<'_>) {
         };
         let start = wrong.start.max(right.start);
         let finding = Finding::new(
-            Place::group(wrong.group).at_block(Block(start)),
+            Location::group(wrong.group).at_block(Block(start)),
             format!("its {part} at block {} overlaps {whose}", wrong.start),
             part.repair(backup),
         );
@@ -151,7 +151,7 @@ fn elsewhere(subject: &Subject, span: &Span) -> Option<(Group, Block)> {
     (part.of(&raw).0 != span.start).then(|| (from, part.of(&raw)))
 }
 
-/// Whether a backup says that the structure lies elsewhere.
+/// Returns true if a backup says that the structure lies elsewhere.
 fn guilty(subject: &Subject, span: &Span) -> bool {
     elsewhere(subject, span).is_some()
 }

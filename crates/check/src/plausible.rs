@@ -1,4 +1,4 @@
-//! Whether a superblock that is right in itself leads to a volume: a root directory, and structures
+//! Plausibility of a superblock that is right in itself: it leads to a root directory, and to structures
 //! that keep out of each other's way.
 //!
 //! A wrong size or feature can be as legal as the right one. Repairs by it would destroy everything.
@@ -40,7 +40,7 @@ pub(super) fn is_plausible(device: &dyn Device, raw: &RawSuperblock, geometry: &
         && descriptors.first().is_some_and(|first| has_root(device, geometry, first))
 }
 
-/// Whether the first groups that should have a backup of the superblock have one.
+/// Returns true if the first groups that should have a backup of the superblock have one.
 fn has_backups(device: &dyn Device, geometry: &Geometry) -> bool {
     let first =
         (1..geometry.groups.min(5)).map(Group).filter(|group| geometry.backups.has_superblock(*group));
@@ -51,7 +51,7 @@ fn has_backups(device: &dyn Device, geometry: &Geometry) -> bool {
     })
 }
 
-/// Whether blocks lie where a structure of a group may, and outside superblocks and descriptors.
+/// Returns true if blocks lie where a structure of a group may, and outside superblocks and descriptors.
 fn is_free_for(geometry: &Geometry, group: Group, flexible: bool, start: Block, count: u64) -> bool {
     if !geometry.contains(start, count) {
         return false;

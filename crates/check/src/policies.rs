@@ -52,7 +52,7 @@ impl Policies {
         self.of.store(u64::from(inode.index()), 0);
     }
 
-    /// Whether two inodes are encrypted alike.
+    /// Returns true if two inodes are encrypted alike.
     pub(super) fn agree(&self, one: InodeNumber, other: InodeNumber) -> bool {
         self.of.read(u64::from(one.index())) == self.of.read(u64::from(other.index()))
     }

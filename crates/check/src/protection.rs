@@ -10,14 +10,14 @@ use ondisk::units::Block;
 use zerocopy::IntoBytes;
 
 use super::facts::Facts;
-use super::issue::Place;
+use super::issue::Location;
 use super::kinds::opening::MOUNT_PROTECTION;
+use super::reporter::{Finding, Report};
 use super::staged::staging;
 use super::subject::Subject;
-use super::voice::{Finding, Report};
 use platfs_device::{Device, Result};
 
-/// What is to become of the block, once all owners of blocks are known.
+/// Fate of the block, decided once all owners of blocks are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     /// There is none, or it is sound.
@@ -41,7 +41,7 @@ pub(super) fn judge(subject: &Subject, facts: &Facts, report: &mut Report<'_>) -
     };
     let repair = "it is rewritten, as of a volume that is not in use; in a free block if its place belongs to \
                   something else";
-    let finding = Finding::new(Place::default().at_block(place), problem, repair);
+    let finding = Finding::new(Location::default().at_block(place), problem, repair);
     if report.found(&MOUNT_PROTECTION, finding) { Verdict::Anew } else { Verdict::Stays }
 }
 

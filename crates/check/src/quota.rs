@@ -16,13 +16,13 @@ use zerocopy::little_endian::U32;
 
 use super::contents;
 use super::facts::Facts;
-use super::issue::Place;
+use super::issue::Location;
 use super::kinds::opening::QUOTA_INODE_NUMBER;
 use super::kinds::space as kind;
 use super::named;
+use super::reporter::{Finding, Report};
 use super::staged::staging;
 use super::subject::Subject;
-use super::voice::{Finding, Report};
 use platfs_device::{Device, Result};
 
 /// Bytes of quota files that are read; a file of more is not one.
@@ -30,7 +30,7 @@ const FILE_MAX: u64 = 1 << 30;
 /// Bytes of inode tables read at once.
 const PIECE: u64 = 256 * 1024;
 
-/// What each id uses, for one kind of ids.
+/// Usage of each id, for one kind of ids.
 type Table = BTreeMap<u32, Usage>;
 
 /// Compares the quota files with the inodes in use.
@@ -73,7 +73,7 @@ pub(super) fn numbers(subject: &mut Subject, report: &mut Report<'_>) {
             false => (0, "the field is cleared: no such quota is kept; the file stays".to_owned()),
         };
         let found = format!("{} quota in inode {number}, which is no file of quota", name(kind));
-        if report.found(&QUOTA_INODE_NUMBER, Finding::new(Place::default(), found, repair)) {
+        if report.found(&QUOTA_INODE_NUMBER, Finding::new(Location::default(), found, repair)) {
             field(subject, kind).set(becomes);
             subject.backups_follow = true;
         }
@@ -96,13 +96,13 @@ fn is_never_begun(subject: &Subject, number: u32) -> bool {
     })
 }
 
-/// Whether an inode holds a file of quota, to the letter but for its header's sums.
+/// Returns true if an inode holds a file of quota, to the letter but for its header's sums.
 fn is_quota(subject: &Subject, kind: QuotaKind, number: u32) -> bool {
-    let contents = Old::read(subject, number).and_then(|old| old.contents);
+    let contents = StoredQuota::read(subject, number).and_then(|old| old.contents);
     contents.is_ok_and(|bytes| quota::decode(kind, &bytes).is_ok())
 }
 
-/// What all inodes in use have, for each kind of ids.
+/// Sums the usage of all inodes in use, for each kind of ids.
 fn usage(subject: &Subject, facts: &Facts) -> [Table; 3] {
     let mut tables = [Table::new(), Table::new(), Table::new()];
     let size = u64::from(subject.geometry.inode_size);
@@ -136,7 +136,7 @@ fn usage(subject: &Subject, facts: &Facts) -> [Table; 3] {
     tables
 }
 
-/// Whether an inode counts towards a quota: those of the volume itself do not.
+/// Returns true if an inode counts towards a quota: those of the volume itself do not.
 fn counts(subject: &Subject, number: InodeNumber) -> bool {
     let own = [subject.raw.s_prj_quota_inum.get(), subject.raw.s_orphan_file_inum.get()];
     number == InodeNumber::ROOT
@@ -183,8 +183,8 @@ struct QuotaFile<'t> {
 /// Compares one quota file with what was found.
 fn file(subject: &Subject, facts: &Facts, file: &QuotaFile<'_>, report: &mut Report<'_>) -> Result<()> {
     let &QuotaFile { whose, number, table } = file;
-    let place = InodeNumber::new(number).map_or_else(Place::default, Place::inode);
-    let old = match Old::of(subject, facts, number) {
+    let place = InodeNumber::new(number).map_or_else(Location::default, Location::inode);
+    let old = match StoredQuota::of(subject, facts, number) {
         Ok(Some(old)) => old,
         Ok(None) => return Ok(()),
         Err(problem) => {
@@ -242,28 +242,28 @@ fn differences(stated: &Table, found: &Table) -> Option<String> {
 }
 
 /// A quota file as it stands.
-struct Old {
+struct StoredQuota {
     inode: Inode,
     /// Its blocks, if it has all up to its size.
     blocks: Vec<Block>,
-    /// What is in them, or why that can't be read.
+    /// Bytes of the file, or the reason why they can't be read.
     contents: Result<Vec<u8>, String>,
 }
 
-impl Old {
+impl StoredQuota {
     /// The file in use; an empty one where the inode is not in use as a file: it was lost with its table, or given
     /// up. `None` where it was reported as something else, and was to stay so.
     fn of(subject: &Subject, facts: &Facts, number: u32) -> Result<Option<Self>, String> {
         let place = InodeNumber::new(number).filter(|number| subject.inode_offset(*number).is_some());
-        let Some(place) = place else { return Old::read(subject, number).map(Some) };
+        let Some(place) = place else { return StoredQuota::read(subject, number).map(Some) };
         let index = u64::from(place.index());
         if !facts.used.contains(index) {
-            return Ok(Some(Old::lost(subject, place)));
+            return Ok(Some(StoredQuota::lost(subject, place)));
         }
         let is_file = contents::inode(subject, number)?.file_type() == Some(FileType::Regular);
         match (is_file, facts.altered.contains(index)) {
-            (true, _) => Old::read(subject, number).map(Some),
-            (false, true) => Ok(Some(Old::lost(subject, place))),
+            (true, _) => StoredQuota::read(subject, number).map(Some),
+            (false, true) => Ok(Some(StoredQuota::lost(subject, place))),
             (false, false) => Ok(None),
         }
     }
@@ -275,7 +275,7 @@ impl Old {
         for field in [TimeField::Access, TimeField::Change, TimeField::Modify, TimeField::Create] {
             inode.set_time(field, subject.now);
         }
-        Old { inode, blocks: Vec::new(), contents: Err("its inode is lost".to_owned()) }
+        StoredQuota { inode, blocks: Vec::new(), contents: Err("its inode is lost".to_owned()) }
     }
 
     fn read(subject: &Subject, number: u32) -> Result<Self, String> {
@@ -295,14 +295,14 @@ impl Old {
         });
         // Where reading fails, writing may too.
         let blocks = if contents.is_ok() { blocks.unwrap_or_default() } else { Vec::new() };
-        Ok(Old { inode, blocks, contents })
+        Ok(StoredQuota { inode, blocks, contents })
     }
 }
 
 /// Writes new contents, into the blocks there are or, if these are too few, into a new run.
-fn store(subject: &Subject, facts: &Facts, old: Old, contents: &[u8]) -> Result<()> {
+fn store(subject: &Subject, facts: &Facts, old: StoredQuota, contents: &[u8]) -> Result<()> {
     let staging = staging("a quota file");
-    let Old { mut inode, mut blocks, .. } = old;
+    let StoredQuota { mut inode, mut blocks, .. } = old;
     let needs = subject.geometry.block_size.blocks_for(contents.len() as u64);
     let len = contents.len() as u64;
     if needs > blocks.len() as u64 {

@@ -11,12 +11,12 @@ use ondisk::units::{Block, Group, InodeNumber, low_u32};
 
 use super::contents::{self, words};
 use super::facts::Facts;
-use super::issue::Place;
+use super::issue::Location;
 use super::kinds::opening as kind;
 use super::log::clear_inode;
+use super::reporter::{Finding, Report};
 use super::staged::staging;
 use super::subject::Subject;
-use super::voice::{Finding, Report};
 use platfs_device::Result;
 
 /// The pointer to the double indirect block in `i_block`.
@@ -31,7 +31,8 @@ pub(super) fn check(subject: &mut Subject, facts: &Facts, report: &mut Report<'_
     let inode = contents::inode(subject, number.get());
     if !subject.has_compat(Compat::RESIZE_INODE) {
         let used = inode.is_ok_and(|inode| inode.raw().i_block.iter().any(|byte| *byte != 0));
-        let finding = Finding::new(Place::inode(number), "has blocks without resize_inode", "it is emptied");
+        let finding =
+            Finding::new(Location::inode(number), "has blocks without resize_inode", "it is emptied");
         if used && report.found(&kind::RESIZE_INODE_UNUSED, finding) {
             clear_inode(subject, facts, number.get())?;
         }
@@ -39,7 +40,7 @@ pub(super) fn check(subject: &mut Subject, facts: &Facts, report: &mut Report<'_
     }
     let Err(problem) = inode.and_then(|inode| judge(subject, &inode)) else { return Ok(()) };
     let repair = "it is recreated; which blocks it has follows from the size of the volume";
-    if report.found(&kind::RESIZE_INODE, Finding::new(Place::inode(number), problem, repair)) {
+    if report.found(&kind::RESIZE_INODE, Finding::new(Location::inode(number), problem, repair)) {
         clear_inode(subject, facts, number.get())?;
         subject.resize_wanted = true;
     }

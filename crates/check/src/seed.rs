@@ -23,7 +23,7 @@ const ASKED: u32 = 64;
 const BLOCKS_ASKED: usize = 4;
 
 /// A superblock by which checksums are right.
-pub(super) struct Reseeded {
+pub(super) struct SeedRepair {
     pub(super) raw: RawSuperblock,
     pub(super) found: String,
     pub(super) repair: &'static str,
@@ -31,7 +31,7 @@ pub(super) struct Reseeded {
 
 /// The superblock with the seed that the volume's first structures agree on; `None` where that is what it has, or where
 /// they don't agree. The root must be among them: tables may hold inodes of an older volume.
-pub(super) fn agreed(device: &dyn Device, raw: &RawSuperblock) -> Option<Reseeded> {
+pub(super) fn agreed(device: &dyn Device, raw: &RawSuperblock) -> Option<SeedRepair> {
     let features = raw.features();
     if !features.metadata_csum() {
         return None;
@@ -62,7 +62,7 @@ pub(super) fn agreed(device: &dyn Device, raw: &RawSuperblock) -> Option<Reseede
 }
 
 /// The superblock with another seed: by the UUID that differs in a bit, if one gives it, or stored.
-fn with_seed(raw: &RawSuperblock, seed: u32, of: usize) -> Reseeded {
+fn with_seed(raw: &RawSuperblock, seed: u32, of: usize) -> SeedRepair {
     let mut right = *raw;
     let mut features = raw.features();
     let near = (0..128).map(|bit| {
@@ -84,7 +84,7 @@ fn with_seed(raw: &RawSuperblock, seed: u32, of: usize) -> Reseeded {
     };
     let found =
         format!("{of} checksums, the root's among them, agree on another seed than the one {of_whom}");
-    Reseeded { raw: right, found, repair }
+    SeedRepair { raw: right, found, repair }
 }
 
 /// The first inodes of the first group's table.

@@ -8,8 +8,8 @@ use ondisk::features::RoCompat;
 use super::facts::Facts;
 use super::inodes::sharing;
 use super::log;
+use super::reporter::Report;
 use super::subject::Subject;
-use super::voice::Report;
 use platfs_device::Result;
 
 /// Runs the pass.

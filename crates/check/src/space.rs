@@ -1,6 +1,6 @@
 //! Bitmaps, counts and descriptors: that they say what was found in use.
 //!
-//! What only follows from repairs made elsewhere is mended without a word: see [`Facts`]. A count is
+//! Consequences of repairs made elsewhere are mended without a word: see [`Facts`]. A count is
 //! wrong when it is neither what was found nor what its own bitmap says (then the bitmap is to blame).
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,14 +11,14 @@ use ondisk::units::{Block, Group, InodeNumber};
 
 use super::bitmap::{self, Compared, Stored};
 use super::facts::Facts;
-use super::issue::Place;
+use super::issue::Location;
 use super::kinds::{Kind, space as kind};
 use super::paged::Bits;
 use super::parts::Part;
+use super::reporter::{Finding, Report};
 use super::staged::staging;
 use super::subject::Subject;
-use super::voice::{Finding, Report};
-use super::{crew, descriptors, resize};
+use super::{descriptors, parallel, resize};
 use platfs_device::{Device, Result};
 
 /// Groups in a piece of the work that threads share.
@@ -26,7 +26,7 @@ const GROUPS_PER_PIECE: u64 = 32;
 
 /// Sums over groups.
 #[derive(Default)]
-struct Sums {
+struct GroupTotals {
     /// As their descriptors state.
     stated_clusters: AtomicU64,
     stated_inodes: AtomicU64,
@@ -44,11 +44,11 @@ struct Sums {
 /// Repairs take more memory than they may.
 pub(super) fn check(subject: &mut Subject, facts: &Facts, report: &mut Report<'_>) -> Result<()> {
     resize::finish(subject, facts)?;
-    let (sums, suspects) = (Sums::default(), Bits::new(u64::from(subject.geometry.groups)));
+    let (sums, suspects) = (GroupTotals::default(), Bits::new(u64::from(subject.geometry.groups)));
     let groups = u64::from(subject.geometry.groups);
     let pieces = groups.div_ceil(GROUPS_PER_PIECE);
     let quiet = &*subject;
-    crew::share(
+    parallel::share(
         subject.threads,
         pieces,
         |piece| report.progress("bitmaps", piece * GROUPS_PER_PIECE, groups),
@@ -69,12 +69,12 @@ pub(super) fn check(subject: &mut Subject, facts: &Facts, report: &mut Report<'_
     descriptors::write(subject)
 }
 
-/// What a look at the bitmaps of one group gave.
+/// Result of the examination of one group's bitmaps.
 struct Examined {
     group: Group,
     raw: RawGroupDescriptor,
-    blocks: Side,
-    inodes: Side,
+    blocks: BitmapState,
+    inodes: BitmapState,
     /// Directories found, and those that the bitmap knows.
     directories: u32,
     marked_directories: u32,
@@ -84,7 +84,7 @@ struct Examined {
 }
 
 /// One of the two bitmaps.
-struct Side {
+struct BitmapState {
     stored: Stored,
     compared: Compared,
     base: u64,
@@ -93,7 +93,7 @@ struct Side {
     span: u32,
 }
 
-impl Side {
+impl BitmapState {
     fn free(&self) -> u32 {
         self.count - self.compared.found
     }
@@ -107,7 +107,7 @@ impl Side {
         subject.sealer.bitmap_checksum(bytes, self.span).is_none_or(|right| right == stated)
     }
 
-    /// What was reported stays as it is: the bitmap will say so.
+    /// Counts the reported differences as the bitmap states them, because they stay.
     fn keep(&mut self) {
         let kept = |numbers: &[u64]| u32::try_from(numbers.len()).unwrap_or(u32::MAX);
         let used = self.compared.found + kept(&self.compared.idle);
@@ -165,8 +165,8 @@ impl Examined {
         }
     }
 
-    /// Whether there is nothing to report or to mend; adds to the sums.
-    fn is_sound(&self, subject: &Subject, sums: &Sums) -> bool {
+    /// Returns true if there is nothing to report or to mend; adds to the sums.
+    fn is_sound(&self, subject: &Subject, sums: &GroupTotals) -> bool {
         sums.stated_clusters.fetch_add(u64::from(self.raw.free_clusters()), Ordering::Relaxed);
         sums.stated_inodes.fetch_add(u64::from(self.raw.free_inodes()), Ordering::Relaxed);
         sums.marked_clusters.fetch_add(u64::from(self.blocks.marked_free()), Ordering::Relaxed);
@@ -185,7 +185,7 @@ impl Examined {
             && self.unused_fits(subject)
     }
 
-    /// Whether the part of the table said to be unused is.
+    /// Returns true if the part of the table said to be unused is unused.
     fn unused_fits(&self, subject: &Subject) -> bool {
         !subject.features.descriptor_csum() || self.raw.unused_inodes() <= self.tail
     }
@@ -212,7 +212,7 @@ fn blocks_of(
     group: Group,
     raw: &RawGroupDescriptor,
     renewed: bool,
-) -> Side {
+) -> BitmapState {
     let geometry = &subject.geometry;
     let span = geometry.clusters_per_group();
     let base = u64::from(group.0) * u64::from(span);
@@ -228,7 +228,7 @@ fn blocks_of(
     let compared = bitmap::compare(&stored, &facts.claimed, base, count, |at, missing, idle| {
         (missing & !facts.taken.window(at), if given_up { 0 } else { idle })
     });
-    Side { stored, compared, base, count, span }
+    BitmapState { stored, compared, base, count, span }
 }
 
 /// A group's inode bitmap and the inodes found in use.
@@ -238,7 +238,7 @@ fn inodes_of(
     group: Group,
     raw: &RawGroupDescriptor,
     renewed: bool,
-) -> Side {
+) -> BitmapState {
     let count = subject.geometry.inodes_per_group;
     let base = u64::from(group.0) * u64::from(count);
     let stored = match () {
@@ -250,7 +250,7 @@ fn inodes_of(
         let altered = facts.altered.window(at);
         (missing & !altered, idle & !altered)
     });
-    Side { stored, compared, base, count, span: count }
+    BitmapState { stored, compared, base, count, span: count }
 }
 
 /// The clusters of a group that its own structures take, counted from its first: those that Linux sets
@@ -280,7 +280,7 @@ fn own_structures(subject: &Subject, group: Group) -> Bits {
 struct Count {
     stated: u64,
     found: u64,
-    /// Whether an issue that was reported explains the difference.
+    /// True if an issue that was reported explains the difference.
     follows: bool,
 }
 
@@ -295,17 +295,23 @@ impl Repair<'_, '_, '_> {
     fn group(&mut self, group: Group) -> Result<()> {
         let mut examined = Examined::of(self.subject, self.facts, group);
         let facts = self.facts;
-        let words = Words::of_blocks(self.subject);
+        let words = BitmapKinds::of_blocks(self.subject);
         self.bitmap(group, &mut examined.blocks, &facts.claimed, &words)?;
-        self.bitmap(group, &mut examined.inodes, &facts.used, &Words::OF_INODES)?;
+        self.bitmap(group, &mut examined.inodes, &facts.used, &BitmapKinds::OF_INODES)?;
         self.counts(&examined);
         Ok(())
     }
 
     /// Reports a bitmap that is wrong; whether to repair it, `None` where all is well.
-    fn tell(&mut self, side: &Side, words: &Words, group: Group, raw: &RawGroupDescriptor) -> Option<bool> {
+    fn tell(
+        &mut self,
+        side: &BitmapState,
+        words: &BitmapKinds,
+        group: Group,
+        raw: &RawGroupDescriptor,
+    ) -> Option<bool> {
         let (place, sum) = ((words.place)(raw), (words.sum)(raw));
-        let here = Place::group(group).at_block(place);
+        let here = Location::group(group).at_block(place);
         let mut found = Vec::new();
         let list = |numbers: &[u64]| bitmap::ranges(numbers, words.zero, words.each);
         if !side.compared.missing.is_empty() {
@@ -341,7 +347,13 @@ impl Repair<'_, '_, '_> {
     }
 
     /// Reports a bitmap and rewrites it; `side` is then what the group has.
-    fn bitmap(&mut self, group: Group, side: &mut Side, found: &Bits, words: &Words) -> Result<()> {
+    fn bitmap(
+        &mut self,
+        group: Group,
+        side: &mut BitmapState,
+        found: &Bits,
+        words: &BitmapKinds,
+    ) -> Result<()> {
         let Some(raw) = self.subject.descriptor(group).copied() else { return Ok(()) };
         let place = (words.place)(&raw);
         let Some(repairs) = self.tell(side, words, group, &raw) else { return Ok(()) };
@@ -364,13 +376,13 @@ impl Repair<'_, '_, '_> {
         Ok(())
     }
 
-    /// Whether a count is to become what was found: reported only where nothing explains it.
+    /// Reports a count that differs from what was found; returns true if it is to be mended. Silent where an issue explains it.
     fn count(&mut self, kind: &'static Kind, group: Option<Group>, count: Count) -> bool {
         let Count { stated, found, follows } = count;
         if stated == found {
             return false;
         }
-        let place = group.map_or_else(Place::default, Place::group);
+        let place = group.map_or_else(Location::default, Location::group);
         let finding = Finding::new(place, stated.to_string(), format!("it becomes {found}"))
             .expected(found.to_string());
         if follows { !self.report.all_stays() } else { self.report.found(kind, finding) }
@@ -408,8 +420,9 @@ impl Repair<'_, '_, '_> {
     fn unused(&mut self, examined: &Examined) {
         let (group, tail) = (examined.group, examined.tail);
         if let Some(stated) = self.subject.unused_doubted.remove(&group.0) {
-            let finding = Finding::new(Place::group(group), stated.to_string(), format!("it becomes {tail}"))
-                .expected(format!("at most {tail}"));
+            let finding =
+                Finding::new(Location::group(group), stated.to_string(), format!("it becomes {tail}"))
+                    .expected(format!("at most {tail}"));
             // Where it fits, the count of free inodes was to blame, or a bit of the bitmap.
             let repairs = stated <= tail || self.report.found(&kind::GROUP_UNUSED_INODES, finding);
             let becomes = if repairs { stated.min(tail) } else { stated };
@@ -426,7 +439,7 @@ impl Repair<'_, '_, '_> {
     }
 
     /// The sums in the superblock.
-    fn totals(&mut self, sums: &Sums) {
+    fn totals(&mut self, sums: &GroupTotals) {
         let groups = || (0..self.subject.geometry.groups).map(Group);
         let sum = |of: fn(&RawGroupDescriptor) -> u32| -> u64 {
             groups().filter_map(|group| self.subject.descriptor(group)).map(|raw| u64::from(of(raw))).sum()
@@ -457,21 +470,21 @@ impl Repair<'_, '_, '_> {
     }
 }
 
-/// Whether everything in which a bitmap is wrong was reported.
-fn nothing_follows(side: &Side) -> bool {
+/// Returns true if everything in which a bitmap is wrong was reported.
+fn nothing_follows(side: &BitmapState) -> bool {
     matches!(side.stored, Stored::Unreadable(_)) || !side.compared.unreported
 }
 
-/// Whether a bitmap can be written at its place: inside the volume, and the device reaches there.
+/// Returns true if a bitmap can be written at its place: inside the volume, and the device reaches there.
 fn is_writable(subject: &Subject, place: Block) -> bool {
     let end = subject.geometry.byte_offset(Block(place.0.saturating_add(1)));
     place.0 != 0 && subject.geometry.contains(place, 1) && end <= subject.device.size()
 }
 
 /// In what the two bitmaps differ.
-struct Words {
+struct BitmapKinds {
     what: &'static str,
-    /// What the first bit of the first group stands for, and how many of it each bit.
+    /// Number that the first bit of the first group stands for, and how many each bit covers.
     zero: u64,
     each: u64,
     wrong: &'static Kind,
@@ -485,8 +498,8 @@ struct Words {
     set_sum: fn(&mut RawGroupDescriptor, u32),
 }
 
-impl Words {
-    const OF_INODES: Words = Words {
+impl BitmapKinds {
+    const OF_INODES: BitmapKinds = BitmapKinds {
         what: "inodes",
         zero: 1,
         each: 1,
@@ -501,8 +514,8 @@ impl Words {
         set_sum: RawGroupDescriptor::set_inode_bitmap_checksum,
     };
 
-    fn of_blocks(subject: &Subject) -> Words {
-        Words {
+    fn of_blocks(subject: &Subject) -> BitmapKinds {
+        BitmapKinds {
             what: "blocks",
             zero: u64::from(subject.geometry.first_data_block),
             each: u64::from(subject.geometry.blocks_per_cluster()),

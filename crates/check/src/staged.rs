@@ -12,7 +12,7 @@ use platfs_device::{Device, Error, Protection};
 /// Bytes of a piece in which changes are kept: the smallest block there is.
 pub(super) const PIECE: usize = 1024;
 
-/// What a failure of staging is: repairs take more memory than they may, or what they edit can't be read.
+/// Makes the error of a failed edit: repairs take more memory than they may, or what they edit can't be read.
 pub(super) fn staging(what: &'static str) -> impl Fn(io::Error) -> Error + Copy {
     move |source| Error::io(format!("staging {what}"), source)
 }
@@ -50,7 +50,7 @@ pub struct Staged {
     pub(super) fresh: RwLock<BTreeSet<u64>>,
     /// Pieces that say that all is well; see [`Staged::note_last`].
     pub(super) last: RwLock<BTreeSet<u64>>,
-    /// Whether there are pieces at all: most checks find none, and read without a lock.
+    /// True if there are pieces at all: most checks find none, and read without a lock.
     any: AtomicBool,
     most: u64,
 }
@@ -84,7 +84,7 @@ impl Staged {
         last.extend(offset / PIECE as u64..(offset + len).div_ceil(PIECE as u64));
     }
 
-    /// Whether nothing was changed.
+    /// Returns true if nothing was changed.
     #[must_use]
     pub fn is_unchanged(&self) -> bool {
         !self.any.load(Ordering::Acquire)

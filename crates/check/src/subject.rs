@@ -37,23 +37,23 @@ pub(super) struct Subject {
     /// Groups whose count of inodes never used can't be right, and that count; their tables are read
     /// to the end.
     pub(super) unused_doubted: BTreeMap<u32, u32>,
-    /// Whether the superblock is a backup, whose counts are old.
+    /// True if the superblock is a backup, whose counts are old.
     pub(super) superblock_renewed: bool,
-    /// Whether the superblock on the device stays as it is though `raw` is another.
+    /// True if the superblock on the device stays as it is though `raw` is another.
     pub(super) superblock_left: bool,
-    /// Whether the resize inode is to be rebuilt.
+    /// True if the resize inode is to be rebuilt.
     pub(super) resize_wanted: bool,
-    /// Whether something was repaired of which the backups of superblock and descriptors have a copy.
+    /// True if something was repaired of which the backups of superblock and descriptors have a copy.
     pub(super) backups_follow: bool,
     /// True if the log holds changes that are to stay in it, which was reported.
     pub(super) log_left: bool,
-    /// What is to be written over the journal's superblock.
+    /// Repair of the journal's superblock, if one is due.
     pub(super) journal_wanted: Option<JournalWrite>,
     /// Files that were about to be cut: blocks behind their end go.
     pub(super) cut_wanted: BTreeSet<InodeNumber>,
-    /// Whether the blocks of the orphan file are to be rewritten.
+    /// True if the blocks of the orphan file are to be rewritten.
     pub(super) orphan_file_wanted: bool,
-    /// Whether the owners of blocks are known, all but those of suspects: no block is written before.
+    /// True if the owners of blocks are known, all but those of suspects: no block is written before.
     pub(super) owners_known: AtomicBool,
     /// Clusters that have two owners, and are to stay so: they are not written.
     pub(super) contested: Mutex<BTreeSet<u64>>,
@@ -61,7 +61,7 @@ pub(super) struct Subject {
     pub(super) now: Timestamp,
 }
 
-/// What is to be written over the journal's superblock.
+/// Repair of the journal's superblock.
 pub(super) enum JournalWrite {
     /// One of an empty journal.
     Empty,
@@ -90,7 +90,7 @@ impl Subject {
         self.descriptors.get_mut(usize::try_from(group.0).ok()?)
     }
 
-    /// Whether the group has a flag that counts: without checksums of descriptors `UNINIT` flags mean nothing.
+    /// Returns true if the group has a flag that counts: without checksums of descriptors `UNINIT` flags mean nothing.
     pub(super) fn group_has(&self, group: Group, flag: GroupFlags) -> bool {
         self.features.descriptor_csum()
             && self.descriptor(group).is_some_and(|raw| raw.flags().contains(flag))
@@ -190,7 +190,7 @@ impl Subject {
         self.device.copy(geometry.byte_offset(from), geometry.byte_offset(to), self.block_len())
     }
 
-    /// Whether a block has two owners, and is to stay so.
+    /// Returns true if a block has two owners, and is to stay so.
     pub(super) fn is_contested(&self, block: Block) -> bool {
         let contested = self.contested.lock().unwrap_or_else(PoisonError::into_inner);
         !contested.is_empty() && contested.contains(&self.geometry.cluster_of(block).0)

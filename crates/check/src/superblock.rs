@@ -13,20 +13,20 @@ use ondisk::superblock::{RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
 use ondisk::units::{Group, low_u32};
 
 use super::Options;
-use super::issue::Place;
+use super::issue::Location;
 use super::kinds::opening as kind;
 use super::plausible::is_plausible;
+use super::reporter::{Finding, Report};
 use super::seed;
 use super::staged::Staged;
-use super::voice::{Finding, Report};
 use platfs_device::{Device, Error, Result};
 
 /// The superblock that the check goes by.
-pub(super) struct Chosen {
+pub(super) struct ChosenSuperblock {
     pub(super) raw: RawSuperblock,
-    /// Whether nothing of the primary was used: its marks of an unfinished journal are lost too.
+    /// True if nothing of the primary was used: its marks of an unfinished journal are lost too.
     pub(super) from_backup: bool,
-    /// Whether the primary is to stay as it is: the check goes by something better all the same.
+    /// True if the primary is to stay as it is: the check goes by something better all the same.
     pub(super) left: bool,
 }
 
@@ -67,7 +67,7 @@ fn refuse_unknown(features: Features) -> Result<()> {
 const FIRST_OF_0: u32 = 11;
 const SIZE_OF_0: u16 = 128;
 
-/// Whether a check can go by a superblock, its checksum aside.
+/// Returns the geometry if a check can go by a superblock, its checksum aside.
 fn usable(raw: &RawSuperblock) -> Result<Geometry> {
     let features = raw.features();
     refuse_unknown(features)?;
@@ -112,7 +112,7 @@ fn usable(raw: &RawSuperblock) -> Result<Geometry> {
     Ok(geometry)
 }
 
-/// Whether meta groups are said to begin behind the last one.
+/// Returns true if meta groups are said to begin behind the last one.
 fn begins_meta_groups_late(geometry: &Geometry) -> bool {
     geometry.first_meta_bg.is_some_and(|first| first > geometry.descriptor_blocks())
 }
@@ -137,11 +137,15 @@ fn at(device: &dyn Device, offset: u64) -> Result<RawSuperblock> {
 ///
 /// # Errors
 /// There is none, or it has features that are not known.
-pub(super) fn choose(device: &Arc<Staged>, options: &Options, report: &mut Report<'_>) -> Result<Chosen> {
+pub(super) fn choose(
+    device: &Arc<Staged>,
+    options: &Options,
+    report: &mut Report<'_>,
+) -> Result<ChosenSuperblock> {
     if let Some((block, size)) = options.superblock {
         let chosen = asked_for(&**device, block, size)?;
         let repairs = renews(&**device, &chosen.raw, block, report);
-        return Ok(Chosen { left: !repairs, ..chosen });
+        return Ok(ChosenSuperblock { left: !repairs, ..chosen });
     }
     let primary = platfs_device::read_superblock(&**device);
     let (why, primary) = match primary {
@@ -156,7 +160,7 @@ pub(super) fn choose(device: &Arc<Staged>, options: &Options, report: &mut Repor
         return derived(primary, why, report);
     };
     let group = u32::from(backup.s_block_group_nr.get());
-    let here = Place::default();
+    let here = Location::default();
     let ours = primary.filter(|raw| raw.s_uuid == backup.s_uuid);
     let (raw, repair) = match ours {
         Some(mut raw) => {
@@ -166,12 +170,17 @@ pub(super) fn choose(device: &Arc<Staged>, options: &Options, report: &mut Repor
         None => (backup, format!("it is taken from the backup in group {group} (byte {offset})")),
     };
     let repairs = report.found(&kind::SUPERBLOCK_DAMAGED, Finding::new(here, why.to_string(), repair));
-    Ok(Chosen { raw, from_backup: ours.is_none(), left: !repairs })
+    Ok(ChosenSuperblock { raw, from_backup: ours.is_none(), left: !repairs })
 }
 
 /// A primary that is right in itself: what differs in a backup counts where only that leads somewhere.
-fn led_on(device: &dyn Device, raw: RawSuperblock, geometry: &Geometry, report: &mut Report<'_>) -> Chosen {
-    let chosen = |raw, left| Chosen { raw, from_backup: false, left };
+fn led_on(
+    device: &dyn Device,
+    raw: RawSuperblock,
+    geometry: &Geometry,
+    report: &mut Report<'_>,
+) -> ChosenSuperblock {
+    let chosen = |raw, left| ChosenSuperblock { raw, from_backup: false, left };
     if is_plausible(device, &raw, geometry) {
         return reseeded(device, &raw, report).unwrap_or(chosen(raw, false));
     }
@@ -183,7 +192,7 @@ fn led_on(device: &dyn Device, raw: RawSuperblock, geometry: &Geometry, report: 
         return chosen(raw, false);
     }
     let finding = Finding::new(
-        Place::default(),
+        Location::default(),
         format!(
             "by it there is no root directory, or structures overlap; the backup differs in {}",
             differing.join(", ")
@@ -195,15 +204,15 @@ fn led_on(device: &dyn Device, raw: RawSuperblock, geometry: &Geometry, report: 
 }
 
 /// A superblock by which no checksum is right though those of the root and others agree: its seed is what is wrong.
-fn reseeded(device: &dyn Device, raw: &RawSuperblock, report: &mut Report<'_>) -> Option<Chosen> {
+fn reseeded(device: &dyn Device, raw: &RawSuperblock, report: &mut Report<'_>) -> Option<ChosenSuperblock> {
     let right = seed::agreed(device, raw)?;
-    let finding = Finding::new(Place::default(), right.found, right.repair);
+    let finding = Finding::new(Location::default(), right.found, right.repair);
     let repairs = report.found(&kind::SUPERBLOCK_DAMAGED, finding);
-    Some(Chosen { raw: right.raw, from_backup: false, left: !repairs })
+    Some(ChosenSuperblock { raw: right.raw, from_backup: false, left: !repairs })
 }
 
 /// The superblock that the caller named.
-fn asked_for(device: &dyn Device, block: u64, size: Option<u32>) -> Result<Chosen> {
+fn asked_for(device: &dyn Device, block: u64, size: Option<u32>) -> Result<ChosenSuperblock> {
     let sizes = match size {
         Some(size) => size..=size,
         None => 1024..=65536,
@@ -215,7 +224,11 @@ fn asked_for(device: &dyn Device, block: u64, size: Option<u32>) -> Result<Chose
         if let Some(raw) = found.map(|offset| at(device, offset)) {
             match raw.and_then(|raw| usable(&raw).map(|geometry| (raw, geometry))) {
                 Ok((raw, geometry)) if geometry.block_size.bytes() == size => {
-                    return Ok(Chosen { from_backup: raw.s_block_group_nr.get() != 0, left: false, raw });
+                    return Ok(ChosenSuperblock {
+                        from_backup: raw.s_block_group_nr.get() != 0,
+                        left: false,
+                        raw,
+                    });
                 }
                 Ok(_) => {}
                 Err(error) => last = error,
@@ -242,22 +255,22 @@ fn renews(device: &dyn Device, named: &RawSuperblock, block: u64, report: &mut R
         Err(error) => error.to_string(),
     };
     let repair = format!("it is taken from the one at block {block}");
-    report.found(&kind::SUPERBLOCK_DAMAGED, Finding::new(Place::default(), found, repair))
+    report.found(&kind::SUPERBLOCK_DAMAGED, Finding::new(Location::default(), found, repair))
 }
 
 /// Only the checksum is wrong. A backup shows whether a field that never changes is to blame.
-fn checksum(device: &dyn Device, raw: RawSuperblock, report: &mut Report<'_>) -> Result<Chosen> {
+fn checksum(device: &dyn Device, raw: RawSuperblock, report: &mut Report<'_>) -> Result<ChosenSuperblock> {
     let mut right = raw;
     let mut differing = Vec::new();
     if let Some((_, backup)) = search(device, Some(&raw)) {
         differing = merge(&mut right, &backup);
     }
-    let chosen = |raw, left| Ok(Chosen { raw, from_backup: false, left });
+    let chosen = |raw, left| Ok(ChosenSuperblock { raw, from_backup: false, left });
     if !differing.is_empty() {
         let group =
             u32::from(search(device, Some(&raw)).map_or(0, |(_, backup)| backup.s_block_group_nr.get()));
         let finding = Finding::new(
-            Place::default(),
+            Location::default(),
             format!("its checksum is wrong, and it differs from the backup: {}", differing.join(", ")),
             format!("these fields are taken from the backup in group {group}"),
         );
@@ -269,7 +282,7 @@ fn checksum(device: &dyn Device, raw: RawSuperblock, report: &mut Report<'_>) ->
     }
     Sealer::from_superblock(&right).seal_superblock(&mut right);
     let finding = Finding::new(
-        Place::default(),
+        Location::default(),
         format!("{:#010x}", raw.s_checksum.get()),
         "the checksum is recomputed",
     )
@@ -279,7 +292,7 @@ fn checksum(device: &dyn Device, raw: RawSuperblock, report: &mut Report<'_>) ->
 }
 
 /// Without a backup: fields that follow from others.
-fn derived(primary: Option<RawSuperblock>, why: Error, report: &mut Report<'_>) -> Result<Chosen> {
+fn derived(primary: Option<RawSuperblock>, why: Error, report: &mut Report<'_>) -> Result<ChosenSuperblock> {
     let Some(mut raw) = primary else { return Err(why) };
     if !raw.features().ro_compat.contains(RoCompat::BIGALLOC) {
         raw.s_log_cluster_size = raw.s_log_block_size;
@@ -300,9 +313,9 @@ fn derived(primary: Option<RawSuperblock>, why: Error, report: &mut Report<'_>) 
         return Err(why);
     }
     let repair = "there is no backup; the field becomes what follows from the others";
-    let finding = Finding::new(Place::default(), why.to_string(), repair);
+    let finding = Finding::new(Location::default(), why.to_string(), repair);
     let repairs = report.found(&kind::SUPERBLOCK_DAMAGED, finding);
-    Ok(Chosen { raw, from_backup: false, left: !repairs })
+    Ok(ChosenSuperblock { raw, from_backup: false, left: !repairs })
 }
 
 /// Takes from a backup what never changes; the names of the fields that differed.

@@ -15,7 +15,7 @@ use platfs::device::Device;
 use platfs::ondisk::features::Incompat;
 use platfs::ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
 use platfs::{OpenOptions, Volume};
-use platfs_host::Place;
+use platfs_host::OutputLocation;
 use platfs_reshape::draft::{Change, Limits};
 
 use crate::check::{stop, undo};
@@ -130,7 +130,9 @@ impl Held {
     fn take_back(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let shown = Shown(self.beside.as_os_str().as_encoded_bytes()).to_string();
         // A volume of a store has nothing beside it.
-        let Some(place) = Place::of(&self.beside).ok().filter(Place::is_taken) else { return Ok(()) };
+        let Some(place) = OutputLocation::of(&self.beside).ok().filter(OutputLocation::is_taken) else {
+            return Ok(());
+        };
         let _busy = stop::busy();
         match undo::restore_own(&place, &*self.device) {
             Ok(_) => console.warn(format!("{}: a change that was cut off is taken back", self.name)),
@@ -178,7 +180,7 @@ impl Held {
         })?;
         if !change.is_atomic() {
             let shown = Shown(self.beside.as_os_str().as_encoded_bytes()).to_string();
-            let removed = Place::of(&self.beside).and_then(|place| place.remove());
+            let removed = OutputLocation::of(&self.beside).and_then(|place| place.remove());
             removed.map_err(|error| Failure::about(shown, error))?;
         }
         Ok(())

@@ -156,7 +156,7 @@ const CALLS: &[Call] = &[
 /// Ways to sync behind a call.
 const SYNCS: usize = 4;
 
-/// What there is before.
+/// Makes the files that exist before the sequence.
 pub(crate) fn prepare(caller: &mut Caller<'_>) {
     caller.make_directory(b"/A");
     caller.create(b"/foo");

@@ -10,7 +10,7 @@ use platfs::{
     WriteOptions,
 };
 
-use crate::model::{ATTRIBUTE, Contents, LIST, Model, Node, PIECE, Piece, ROOT, Whole, bytes_of};
+use crate::model::{ATTRIBUTE, Contents, LIST, Model, Node, PIECE, Piece, ROOT, VolumeState, bytes_of};
 use crate::order::Promise;
 use crate::run::Mark;
 use crate::workload::Workload;
@@ -29,7 +29,7 @@ pub(crate) struct Caller<'v> {
     version: u32,
     /// Bytes may wait in memory.
     delayed: bool,
-    /// What each call promises.
+    /// Promise of each call.
     promise: Promise,
     pub(crate) is_phased: bool,
     /// Pieces of the unit in which ranges move.
@@ -57,7 +57,7 @@ impl<'v> Caller<'v> {
     pub(crate) fn new(volume: &'v Volume, recorder: &'v Recorder, workload: &Workload) -> Self {
         let geometry = &volume.format().geometry;
         let unit = u64::from(geometry.blocks_per_cluster()) << geometry.block_size.log2();
-        let model = Model { whole: Whole::of(volume).unwrap(), ..Model::default() };
+        let model = Model { whole: VolumeState::of(volume).unwrap(), ..Model::default() };
         Caller {
             volume,
             recorder,
@@ -115,7 +115,7 @@ impl<'v> Caller<'v> {
         verb: impl FnOnce(&Volume) -> Result<(), Error>,
         change: impl FnOnce(&mut Model),
     ) {
-        self.mark(Mark::Begun(self.history.len() as u64));
+        self.mark(Mark::Started(self.history.len() as u64));
         let mut next = self.model.clone();
         change(&mut next);
         // The state in which it is done counts from here: a crash may come inside the call.

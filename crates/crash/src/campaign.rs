@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::ace::SEQUENCES;
-use crate::judge::{Depth, Looked, Wrong, enumerate, judge_one, safely};
+use crate::judge::{BadState, Depth, StateCounts, enumerate, judge_one, safely};
 use crate::run::Run;
 use crate::runs::record;
 use crate::workload::{Calls, Workload};
@@ -22,13 +22,13 @@ pub struct Violation {
     pub state: u64,
     /// Words that name the state.
     pub name: String,
-    /// What is wrong.
+    /// The fault, in words.
     pub what: String,
 }
 
 impl Violation {
-    pub(crate) fn new(workload: Workload, seed: u64, wrong: Wrong) -> Self {
-        let Wrong { number, name, what } = wrong;
+    pub(crate) fn new(workload: Workload, seed: u64, wrong: BadState) -> Self {
+        let BadState { number, name, what } = wrong;
         Violation { workload, seed, state: number, name, what }
     }
 
@@ -57,15 +57,15 @@ pub struct Limits {
     pub states: u64,
     /// Runs of a workload, at most.
     pub runs: u64,
-    /// What is done with each state.
+    /// Judgements made of each state.
     pub depth: Depth,
     /// Threads.
     pub jobs: usize,
 }
 
-/// What was done of a workload.
+/// Counts of a workload.
 #[derive(Clone, Debug)]
-pub struct Tally {
+pub struct WorkloadCounts {
     /// Which.
     pub workload: Workload,
     /// Runs.
@@ -82,9 +82,17 @@ pub struct Tally {
     pub violations: Vec<Violation>,
 }
 
-impl Tally {
+impl WorkloadCounts {
     fn new(workload: Workload) -> Self {
-        Tally { workload, runs: 0, met: 0, judged: 0, distinct: 0, by_e2fsck: 0, violations: Vec::new() }
+        WorkloadCounts {
+            workload,
+            runs: 0,
+            met: 0,
+            judged: 0,
+            distinct: 0,
+            by_e2fsck: 0,
+            violations: Vec::new(),
+        }
     }
 }
 
@@ -93,9 +101,9 @@ const ENOUGH_WRONG: usize = 10;
 /// States that a run in progress counts for, where the next run is chosen.
 const OF_A_RUN: u64 = 1000;
 
-/// What the threads share.
+/// State that the threads share.
 struct Progress {
-    tallies: Vec<Tally>,
+    tallies: Vec<WorkloadCounts>,
     /// Runs that were begun and are not done, by workload.
     running: Vec<u64>,
     begun: Vec<u64>,
@@ -124,7 +132,7 @@ impl Campaign<'_> {
         if self.is_over(&progress) {
             return None;
         }
-        let most = |tally: &Tally| match tally.workload.calls {
+        let most = |tally: &WorkloadCounts| match tally.workload.calls {
             Calls::Sequences => self.limits.runs.min(SEQUENCES as u64),
             _ => self.limits.runs,
         };
@@ -151,13 +159,13 @@ impl Campaign<'_> {
         while let Some((at, workload, seed)) = self.next() {
             let looked = match recorded(&workload, seed) {
                 Ok(Some(run)) => enumerate(&run, self.limits.depth, |identity| self.see(at, identity)),
-                Ok(None) => Looked::default(),
-                Err(wrong) => Looked { wrong: Some(wrong), ..Looked::default() },
+                Ok(None) => StateCounts::default(),
+                Err(wrong) => StateCounts { wrong: Some(wrong), ..StateCounts::default() },
             };
             let mut progress = self.progress();
             progress.running[at] -= 1;
             let tally = &mut progress.tallies[at];
-            let Looked { met, judged, by_e2fsck, wrong } = looked;
+            let StateCounts { met, judged, by_e2fsck, wrong } = looked;
             (tally.runs, tally.met) = (tally.runs + u64::from(met > 0), tally.met + met);
             (tally.judged, tally.by_e2fsck) = (tally.judged + judged, tally.by_e2fsck + by_e2fsck);
             tally.violations.extend(wrong.map(|wrong| Violation::new(workload, seed, wrong)));
@@ -166,16 +174,20 @@ impl Campaign<'_> {
 }
 
 /// Records a run; nothing if it is a sequence of which a call can't be made. A call that fails is wrong, too.
-fn recorded(workload: &Workload, seed: u64) -> Result<Option<Run>, Wrong> {
+fn recorded(workload: &Workload, seed: u64) -> Result<Option<Run>, BadState> {
     let run = safely(|| record(workload, seed, workload.calls.count()));
-    run.map_err(|what| Wrong { number: 0, name: "without a crash".into(), what })
+    run.map_err(|what| BadState { number: 0, name: "without a crash".into(), what })
 }
 
 /// Goes through the states of runs of some workloads, which get about as many each. `on_progress` gets the number of
 /// different states so far.
-pub fn explore(workloads: &[Workload], limits: &Limits, on_progress: &(dyn Fn(u64) + Sync)) -> Vec<Tally> {
+pub fn explore(
+    workloads: &[Workload],
+    limits: &Limits,
+    on_progress: &(dyn Fn(u64) + Sync),
+) -> Vec<WorkloadCounts> {
     let progress = Progress {
-        tallies: workloads.iter().copied().map(Tally::new).collect(),
+        tallies: workloads.iter().copied().map(WorkloadCounts::new).collect(),
         running: vec![0; workloads.len()],
         begun: vec![0; workloads.len()],
         seen: HashSet::new(),

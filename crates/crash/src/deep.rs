@@ -15,7 +15,7 @@ const LONGEST: u64 = 700;
 const DEEPEST: usize = 4;
 
 /// Chooses calls.
-pub(crate) struct Deep<'w, 'v> {
+pub(crate) struct DeepChooser<'w, 'v> {
     pub(crate) caller: &'w mut Caller<'v>,
     pub(crate) random: Random,
 }
@@ -25,7 +25,7 @@ fn name(path: &[u8]) -> &[u8] {
     &path[at + 1..]
 }
 
-impl Deep<'_, '_> {
+impl DeepChooser<'_, '_> {
     /// A tree with large directories.
     pub(crate) fn prepare(&mut self) {
         for directory in [&b"/a"[..], b"/b", b"/a/c"] {

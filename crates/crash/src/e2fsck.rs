@@ -9,7 +9,7 @@ use testkit::{fsck, tool};
 
 use crate::run::image_of;
 
-/// Whether it is installed.
+/// Returns true if e2fsck is installed.
 #[must_use]
 pub fn is_installed() -> bool {
     tool::find("e2fsck").is_some()

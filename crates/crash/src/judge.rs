@@ -12,7 +12,7 @@ use crate::oracle::{self, journal, phased};
 use crate::run::{Run, image_of};
 use crate::states::{State, States};
 
-/// What is done beside recovering each state and comparing it with what was promised: with every n-th state; 0: never.
+/// Judgements beside recovery and the comparison with what was promised: made of every n-th state; 0: never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Depth {
     /// Given to e2fsck.
@@ -34,21 +34,21 @@ fn is_due(every: u64, count: u64) -> bool {
     every > 0 && count.is_multiple_of(every)
 }
 
-/// What was done with the states of a run.
+/// Counts of the states of a run.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Looked {
+pub(crate) struct StateCounts {
     /// States that were met, the same ones more than once.
     pub(crate) met: u64,
     pub(crate) judged: u64,
     /// Given to e2fsck.
     pub(crate) by_e2fsck: u64,
     /// The first that is wrong.
-    pub(crate) wrong: Option<Wrong>,
+    pub(crate) wrong: Option<BadState>,
 }
 
 /// A state that is not as it should be.
 #[derive(Clone, Debug)]
-pub(crate) struct Wrong {
+pub(crate) struct BadState {
     pub(crate) number: u64,
     /// Words that name the state.
     pub(crate) name: String,
@@ -147,14 +147,14 @@ pub(crate) fn safely<T>(work: impl FnOnce() -> T) -> Result<T, String> {
 
 /// Goes through the states of a run, to the first that is wrong. `see` gets what each holds, as a number, and says
 /// whether more are wanted.
-pub(crate) fn enumerate(run: &Run, depth: Depth, see: impl Fn(u64) -> bool) -> Looked {
+pub(crate) fn enumerate(run: &Run, depth: Depth, see: impl Fn(u64) -> bool) -> StateCounts {
     let mut judge = Judge { run, depth, scratch: Scratch::new("crash"), by_e2fsck: 0 };
-    let mut looked = Looked::default();
+    let mut looked = StateCounts::default();
     looked.met = States::of(run).all(|state| {
         looked.judged += 1;
         // Runs are short: not always the same ones of their states are due.
         if let Err(what) = judge.look_safely(state, looked.judged + run.seed.wrapping_mul(61)) {
-            looked.wrong = Some(Wrong { number: state.number, name: state.name.clone(), what });
+            looked.wrong = Some(BadState { number: state.number, name: state.name.clone(), what });
         }
         see(state.identity) && looked.wrong.is_none() && looked.judged < depth.most
     });
@@ -164,7 +164,12 @@ pub(crate) fn enumerate(run: &Run, depth: Depth, see: impl Fn(u64) -> bool) -> L
 
 /// Judges one state of a run with all that can be asked; gives what it holds to `see` before. `None` if the run has
 /// fewer.
-pub(crate) fn judge_one(run: &Run, number: u64, e2fsck: bool, see: impl FnOnce(&[u8])) -> Option<Looked> {
+pub(crate) fn judge_one(
+    run: &Run,
+    number: u64,
+    e2fsck: bool,
+    see: impl FnOnce(&[u8]),
+) -> Option<StateCounts> {
     let depth = Depth { e2fsck: u64::from(e2fsck), check: 1, twice: 1, most: u64::MAX };
     let mut judge = Judge { run, depth, scratch: Scratch::new("crash"), by_e2fsck: 0 };
     let (mut see, mut found) = (Some(see), None);
@@ -176,8 +181,8 @@ pub(crate) fn judge_one(run: &Run, number: u64, e2fsck: bool, see: impl FnOnce(&
             see(&image_of(&*state.again()));
         }
         let done = judge.look_safely(state, 1).err();
-        let wrong = done.map(|what| Wrong { number, name: state.name.clone(), what });
-        found = Some(Looked { met: 1, judged: 1, by_e2fsck: judge.by_e2fsck, wrong });
+        let wrong = done.map(|what| BadState { number, name: state.name.clone(), what });
+        found = Some(StateCounts { met: 1, judged: 1, by_e2fsck: judge.by_e2fsck, wrong });
         false
     });
     found

@@ -32,9 +32,9 @@ mod workload;
 #[cfg(test)]
 mod tests;
 
-pub use campaign::{Limits, Tally, Violation, explore, replay};
+pub use campaign::{Limits, Violation, WorkloadCounts, explore, replay};
 pub use e2fsck::is_installed as has_e2fsck;
 pub use faults::{Fault, faults};
 pub use judge::Depth;
 pub use order::Order;
-pub use workload::{Calls, Shape, Taste, Workload, workload, workloads};
+pub use workload::{Calls, RandomProfile, Shape, Workload, workload, workloads};

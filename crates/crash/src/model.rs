@@ -1,4 +1,4 @@
-//! What there should be after a call.
+//! Model of the tree that should exist after a call.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(crate) const LIST: &[u8] = b"system.posix_acl_access";
 /// The root directory; other directories and files have numbers from 1 on, none twice.
 pub(crate) const ROOT: u32 = 0;
 
-/// What a name leads to.
+/// Node that a name leads to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Node {
     Directory(u32),
@@ -26,7 +26,7 @@ pub(crate) enum Node {
     Link(Vec<u8>),
 }
 
-/// What a piece of a file holds: the version that wrote it, 0 if none did, and which of its pieces.
+/// Contents of a piece of a file: the version that wrote it, 0 if none did, and which of its pieces.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Piece {
     pub(crate) version: u32,
@@ -51,9 +51,9 @@ impl Contents {
     }
 }
 
-/// What of a volume is compared beside its tree.
+/// State of a volume that is compared beside its tree.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Whole {
+pub(crate) struct VolumeState {
     /// The label of its superblock.
     pub(crate) label: Vec<u8>,
     /// Blocks.
@@ -70,14 +70,14 @@ pub(crate) const KINDS: [QuotaKind; 2] = [QuotaKind::User, QuotaKind::Group];
 /// The owner that has limits.
 pub(crate) const OWNER: u32 = 77;
 
-impl Whole {
+impl VolumeState {
     /// That of a volume.
     pub(crate) fn of(volume: &Volume) -> Result<Self, String> {
         let quota = volume.quota();
         let counted = KINDS.map(|kind| quota.kinds().contains(&kind));
         let record = |_| quota.record(QuotaKind::User, OWNER).map_err(|error| error.to_string());
         let record: Option<Record> = counted.first().filter(|on| **on).map(record).transpose()?;
-        Ok(Whole {
+        Ok(VolumeState {
             label: volume.superblock().label().to_vec(),
             blocks: volume.superblock().blocks_count(),
             limit: record.map(|record| record.limits.hard_bytes),
@@ -91,7 +91,7 @@ impl Whole {
 pub(crate) struct Model {
     pub(crate) names: BTreeMap<Vec<u8>, Node>,
     pub(crate) files: BTreeMap<u32, Contents>,
-    pub(crate) whole: Whole,
+    pub(crate) whole: VolumeState,
 }
 
 impl Model {
@@ -127,7 +127,7 @@ impl Model {
         })
     }
 
-    /// What is below a directory.
+    /// Paths below a directory.
     pub(crate) fn inside(&self, directory: &[u8]) -> impl Iterator<Item = &[u8]> {
         let begin = [directory, b"/"].concat();
         self.names.keys().filter(move |path| path.starts_with(&begin)).map(|path| &path[..])

@@ -19,7 +19,7 @@ pub enum Order {
     Sync,
 }
 
-/// What a call promises when it returns.
+/// Promise of a call when it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Promise {
     Nothing,
@@ -27,7 +27,7 @@ pub(crate) enum Promise {
     All,
 }
 
-/// What the contents of files must be, where the tree must be that of one call.
+/// Rule for the contents of files, where the tree must be that of one call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rule {
     /// They are as old as the names, or newer.
@@ -64,7 +64,7 @@ impl Order {
         Order::ALL.into_iter().find(|order| order.name() == name)
     }
 
-    /// Whether it is a way of soft updates.
+    /// Returns true if it is a way of soft updates.
     pub(crate) fn is_phased(self) -> bool {
         matches!(self, Order::Softdep | Order::Normal | Order::Sync)
     }
@@ -89,7 +89,7 @@ impl Order {
         }
     }
 
-    /// What contents must be on volumes with a journal.
+    /// Returns the rule for contents on volumes with a journal.
     pub(crate) fn rule(self, is_delayed: bool) -> Rule {
         match self {
             _ if is_delayed => Rule::Late,

@@ -5,7 +5,7 @@ use testkit::random::Random;
 
 use crate::calls::Caller;
 use crate::model::Node;
-use crate::workload::Taste;
+use crate::workload::RandomProfile;
 
 /// Pieces of a file.
 const LONGEST: u64 = 90;
@@ -18,19 +18,19 @@ const SIZES: u64 = 8000;
 pub(crate) struct Chooser<'w, 'v> {
     pub(crate) caller: &'w mut Caller<'v>,
     pub(crate) random: Random,
-    pub(crate) taste: Taste,
+    pub(crate) profile: RandomProfile,
 }
 
 impl Chooser<'_, '_> {
-    /// What there is before the first call that counts.
+    /// Makes the files that exist before the first call that counts.
     pub(crate) fn prepare(&mut self) {
-        if self.taste.crowded {
+        if self.profile.crowded {
             for number in 0..60 {
                 let path = long_name(b"", number);
                 self.caller.create(&path);
             }
         }
-        if let Some(room) = self.taste.room {
+        if let Some(room) = self.profile.room {
             self.caller.fill_up(room);
         }
     }
@@ -47,7 +47,7 @@ impl Chooser<'_, '_> {
     fn path(&mut self) -> Vec<u8> {
         let directories: Vec<_> = self.caller.model.directories().map(|(path, _)| path.to_vec()).collect();
         let directory = self.random.pick(&directories).unwrap().clone();
-        if self.taste.crowded && self.random.below(4) > 0 {
+        if self.profile.crowded && self.random.below(4) > 0 {
             return long_name(&directory, self.random.below(80));
         }
         [&directory[..], format!("/n{}", self.random.below(5)).as_bytes()].concat()
@@ -64,15 +64,15 @@ impl Chooser<'_, '_> {
     }
 
     fn step(&mut self) {
-        if self.taste.moving && self.random.one_in(3) {
+        if self.profile.moving && self.random.one_in(3) {
             self.move_one();
             return;
         }
-        if self.taste.changing && self.random.one_in(5) {
+        if self.profile.changing && self.random.one_in(5) {
             self.change_whole();
             return;
         }
-        if self.taste.sharing && self.random.one_in(2) {
+        if self.profile.sharing && self.random.one_in(2) {
             self.change_shared();
             return;
         }

@@ -9,22 +9,23 @@ use platfs::{InodeNumber, Volume};
 use testkit::random::Random;
 
 use crate::model::{Contents, Model, Node, PIECE, Piece, ROOT};
-use crate::oracle::{self, Found, Tree};
+use crate::oracle::{self, NamedInode, Tree};
 use crate::random::Chooser;
 use crate::record::record_on;
 use crate::run::{Run, copy};
 use crate::states::States;
-use crate::workload::{Calls, Taste, Workload};
+use crate::workload::{Calls, RandomProfile, Workload};
 
 /// Calls of the run that crashes first.
 pub(crate) const COUNT_BEFORE: u64 = 120;
 /// Every n-th state of it is looked at.
 const STEP: u64 = 13;
-const TASTE: Taste = Taste { crowded: false, room: None, moving: false, changing: false, sharing: false };
+const TASTE: RandomProfile =
+    RandomProfile { crowded: false, room: None, moving: false, changing: false, sharing: false };
 
-/// What is done in the run that crashes first.
+/// Calls of the run that crashes first.
 pub(crate) fn calls_before(deep: bool) -> Calls {
-    if deep { Calls::Deep } else { Calls::Random(TASTE) }
+    if deep { Calls::DeepChooser } else { Calls::Random(TASTE) }
 }
 
 /// Records a run of this many calls on what a crash of another run left. `None` where no crash of it left anything.
@@ -37,7 +38,7 @@ pub(crate) fn record(workload: &Workload, crashed: &Run, calls: u64) -> Option<R
         caller.resume(model, models.inodes, models.version);
         // A directory that was on its way has both names, until all is reclaimed.
         caller.history = vec![Model { whole: caller.model.whole.clone(), ..first }];
-        let mut chooser = Chooser { caller, random: Random(seed), taste: TASTE };
+        let mut chooser = Chooser { caller, random: Random(seed), profile: TASTE };
         for _ in 0..calls {
             if chooser.random.one_in(3) {
                 chooser.caller.reclaim_some();
@@ -51,7 +52,7 @@ pub(crate) fn record(workload: &Workload, crashed: &Run, calls: u64) -> Option<R
     })
 }
 
-/// What a state of a run holds that leaves something to be reclaimed: one behind the first half of them.
+/// Device of a state that leaves something to be reclaimed: one behind the first half of them.
 fn left_by(run: &Run) -> Option<MemoryDevice> {
     let (mut left, mut count) = (None, 0);
     let first = STEP * (1 + run.seed % 40);
@@ -68,7 +69,7 @@ fn left_by(run: &Run) -> Option<MemoryDevice> {
     left
 }
 
-/// What is seen of a volume before and after all is reclaimed.
+/// Reads the tree of a volume before and after all is reclaimed.
 fn trees(workload: &Workload, base: &MemoryDevice) -> (Tree, Tree) {
     let volume = Volume::open(Arc::new(copy(base)), &workload.options()).unwrap();
     let at_first = oracle::tree(&volume).unwrap();
@@ -87,14 +88,14 @@ struct Models {
 
 impl Models {
     /// The number that the pieces of a file bear, or one of its own.
-    fn id(&mut self, found: &Found, wrote: Option<u32>) -> u32 {
+    fn id(&mut self, found: &NamedInode, wrote: Option<u32>) -> u32 {
         let id = wrote.unwrap_or(1 << 16 | found.inode.get());
         let id = *self.ids.entry(found.inode).or_insert(id);
         self.inodes.insert(id, found.inode);
         id
     }
 
-    fn file(&mut self, found: &Found) -> (u32, Contents) {
+    fn file(&mut self, found: &NamedInode) -> (u32, Contents) {
         let word =
             |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at * 4..at * 4 + 4].try_into().unwrap());
         let pieces: Vec<_> = found.bytes.chunks(PIECE).collect();

@@ -1,4 +1,4 @@
-//! What a recorded run is, and what its marks mean.
+//! Recorded runs, and the meaning of their marks.
 //!
 //! Owns the words that recording, states and judges share. Excludes how runs are made (`record`, `runs`) and what a
 //! crash leaves of them (`states`).
@@ -29,7 +29,7 @@ pub(crate) struct Run {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mark {
     /// A call begins.
-    Begun(u64),
+    Started(u64),
     /// All calls up to this one are promised, with the bytes of all files.
     Promised(u64),
     /// All calls up to this one are promised, but of the bytes that may wait in memory only those of one file.
@@ -47,7 +47,7 @@ impl Mark {
     /// The word that a recorder keeps.
     pub(crate) fn word(self) -> u64 {
         match self {
-            Mark::Begun(call) => call,
+            Mark::Started(call) => call,
             Mark::Promised(call) => PROMISED | call,
             Mark::PromisedOf { file, call } => PROMISED | OF_FILE | u64::from(file) << 32 | call,
             Mark::PromisedBytes { file, call } => PROMISED | OF_BYTES | u64::from(file) << 32 | call,
@@ -59,7 +59,7 @@ impl Mark {
         let call = word & u64::from(u32::MAX);
         let file = u32::try_from((word & !(PROMISED | OF_FILE | OF_BYTES)) >> 32).unwrap();
         match (word & PROMISED != 0, word & OF_FILE != 0, word & OF_BYTES != 0) {
-            (false, _, _) => Mark::Begun(word),
+            (false, _, _) => Mark::Started(word),
             (true, false, false) => Mark::Promised(call),
             (true, true, _) => Mark::PromisedOf { file, call },
             (true, false, true) => Mark::PromisedBytes { file, call },
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn marks_are_read_as_they_are_written() {
         for mark in [
-            Mark::Begun(7),
+            Mark::Started(7),
             Mark::Promised(0),
             Mark::Promised(u64::from(u32::MAX)),
             Mark::PromisedOf { file: 0, call: 9 },

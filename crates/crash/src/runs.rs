@@ -3,7 +3,7 @@
 use testkit::random::Random;
 
 use crate::ace;
-use crate::deep::Deep;
+use crate::deep::DeepChooser;
 use crate::random::Chooser;
 use crate::reclaim;
 use crate::record::record_on;
@@ -24,16 +24,16 @@ fn fresh(workload: &Workload, seed: u64, calls: u64) -> Option<Run> {
     record_on(workload, workload.made(), seed, |caller, begin| {
         match workload.calls {
             Calls::Reclaiming { .. } => {}
-            Calls::Random(taste) => {
-                let mut chooser = Chooser { caller, random: Random(seed), taste };
+            Calls::Random(profile) => {
+                let mut chooser = Chooser { caller, random: Random(seed), profile };
                 chooser.prepare();
                 let before = if seed % 2 == 1 { 0 } else { chooser.random.below(500) };
                 chooser.run(before);
                 begin(chooser.caller);
                 chooser.run(calls);
             }
-            Calls::Deep => {
-                let mut chooser = Deep { caller, random: Random(seed) };
+            Calls::DeepChooser => {
+                let mut chooser = DeepChooser { caller, random: Random(seed) };
                 // Half of the runs begin with an empty volume.
                 let is_empty = seed % 2 == 1;
                 if is_empty {

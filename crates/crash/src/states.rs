@@ -1,4 +1,4 @@
-//! What a crash can leave of a recorded run: states of the device.
+//! Crash states of a recorded run: contents that the device can have.
 //!
 //! Writes before the last flush are there. Of those after it any part may be, sector by sector.
 
@@ -24,7 +24,7 @@ const SAMPLES: u64 = 12;
 /// A write since the last flush.
 pub(crate) type Write = (u64, Arc<[u8]>);
 
-/// What the device holds after a crash.
+/// Contents of the device after a crash.
 pub(crate) struct State<'r> {
     /// The device as it is before recovery.
     pub(crate) device: Arc<Overlay>,
@@ -52,7 +52,7 @@ impl State<'_> {
         self.files.get(&id).copied().unwrap_or(0).max(self.settled)
     }
 
-    /// The same state once more, as if it had not been recovered.
+    /// Makes the state once more, as if it had not been recovered.
     pub(crate) fn again(&self) -> Arc<Overlay> {
         laid_over(self.base, self.kept, self.device.block_size())
     }
@@ -71,7 +71,7 @@ pub(crate) struct States {
     base: Arc<MemoryDevice>,
     events: Vec<Event>,
     random: Random,
-    /// What was looked at: what the device held, and how many promises there were.
+    /// States that were judged: a hash of the device, and how many promises there were.
     seen: HashSet<(u64, u64)>,
     promises: u64,
     /// States that were met, the same ones more than once.
@@ -221,10 +221,10 @@ impl States {
         true
     }
 
-    /// Whether it is a promise.
+    /// Notes a mark; returns true if it is a promise.
     fn note(&mut self, mark: Mark) -> bool {
         match mark {
-            Mark::Begun(call) => {
+            Mark::Started(call) => {
                 self.begun = call;
                 return false;
             }

@@ -7,25 +7,29 @@ use platfs_reshape::resize::{Watch, grow_in_use, shrink_in_use, size_in_use};
 use platfs_reshape::tune::{Field, Request, tune_in_use};
 
 use crate::calls::Caller;
-use crate::model::{KINDS, OWNER, Whole};
+use crate::model::{KINDS, OWNER, VolumeState};
 
 /// Nobody calls it off.
-struct Patient;
+struct NeverCancelled;
 
-impl Watch for Patient {
+impl Watch for NeverCancelled {
     fn goes_on(&self, _: u64) -> bool {
         true
     }
 }
 
-/// What is refused, as an error of the library.
+/// Turns a refusal into an error of the library.
 fn refused(error: &platfs_reshape::Error) -> Error {
     Error::Unsupported(error.to_string())
 }
 
 impl Caller<'_> {
     /// A call that is stable when it returns, or refused.
-    fn change(&mut self, verb: impl FnOnce(&Volume) -> Result<(), Error>, change: impl FnOnce(&mut Whole)) {
+    fn change(
+        &mut self,
+        verb: impl FnOnce(&Volume) -> Result<(), Error>,
+        change: impl FnOnce(&mut VolumeState),
+    ) {
         let is_refusal = |error: &Error| {
             matches!(
                 error,
@@ -93,7 +97,7 @@ impl Caller<'_> {
             |volume| {
                 let done = match is_larger {
                     true => grow_in_use(volume, bytes, u64::MAX),
-                    false => shrink_in_use(volume, bytes, &Patient).map(|(after, _)| after),
+                    false => shrink_in_use(volume, bytes, &NeverCancelled).map(|(after, _)| after),
                 };
                 done.map(drop).map_err(|error| refused(&error))
             },

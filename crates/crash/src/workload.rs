@@ -20,7 +20,7 @@ pub struct Workload {
     pub shape: Shape,
     /// Bytes that may wait in memory.
     pub delay: u64,
-    /// What is done.
+    /// Calls of the workload.
     pub calls: Calls,
 }
 
@@ -41,13 +41,13 @@ pub struct Shape {
     pub blocks_per_group: Option<u32>,
 }
 
-/// What is done.
+/// Calls of a workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Calls {
     /// Random calls in a small universe of names.
-    Random(Taste),
+    Random(RandomProfile),
     /// Random calls on larger things.
-    Deep,
+    DeepChooser,
     /// Random calls on what a crash of such a run left, or of a deep one, while that is reclaimed.
     Reclaiming {
         /// The run that crashed first was on larger things.
@@ -57,9 +57,9 @@ pub enum Calls {
     Sequences,
 }
 
-/// What random runs on a kind of volume are like.
+/// Profile of random runs on a kind of volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Taste {
+pub struct RandomProfile {
     /// Names are long and many, so that directories get blocks and indexes.
     pub crowded: bool,
     /// Blocks that are left free at the beginning.
@@ -77,7 +77,7 @@ impl Calls {
     pub(crate) fn count(self) -> u64 {
         match self {
             Calls::Random(_) => 300,
-            Calls::Deep => 150,
+            Calls::DeepChooser => 150,
             Calls::Reclaiming { .. } => 60,
             Calls::Sequences => 2,
         }
@@ -107,15 +107,16 @@ const BARE_QUOTA: Shape = Shape { features: "^has_journal,quota,project", ..BARE
 const EXT2_QUOTA: Shape = Shape { features: "quota", ..EXT2 };
 const BARE_BIGALLOC: Shape = Shape { features: "^has_journal,bigalloc", megabytes: 8, ..EXT4 };
 
-const TASTE: Taste = Taste { crowded: false, room: None, moving: false, changing: false, sharing: false };
+const TASTE: RandomProfile =
+    RandomProfile { crowded: false, room: None, moving: false, changing: false, sharing: false };
 const PLAIN: Calls = Calls::Random(TASTE);
-const CROWDED: Calls = Calls::Random(Taste { crowded: true, ..TASTE });
-const MOVING: Calls = Calls::Random(Taste { moving: true, ..TASTE });
-const CHANGING: Calls = Calls::Random(Taste { moving: true, changing: true, ..TASTE });
-const SHARING: Calls = Calls::Random(Taste { sharing: true, ..TASTE });
+const CROWDED: Calls = Calls::Random(RandomProfile { crowded: true, ..TASTE });
+const MOVING: Calls = Calls::Random(RandomProfile { moving: true, ..TASTE });
+const CHANGING: Calls = Calls::Random(RandomProfile { moving: true, changing: true, ..TASTE });
+const SHARING: Calls = Calls::Random(RandomProfile { sharing: true, ..TASTE });
 const RECLAIMING: Calls = Calls::Reclaiming { deep: false };
 const RECLAIMING_DEEP: Calls = Calls::Reclaiming { deep: true };
-const FULL: Calls = Calls::Random(Taste { room: Some(60), ..TASTE });
+const FULL: Calls = Calls::Random(RandomProfile { room: Some(60), ..TASTE });
 
 const JOURNALED: &[Order] = &[Order::Ordered, Order::Writeback, Order::Journal];
 const SOFTDEP: &[Order] = &[Order::Softdep];
@@ -134,7 +135,7 @@ const ROWS: &[Row] = &[
     ("ext3_crowded", JOURNALED, EXT3, 0, CROWDED),
     ("no_checksums", JOURNALED, Shape { features: "^metadata_csum", ..EXT4 }, 0, PLAIN),
     ("bigalloc", JOURNALED, Shape { features: "bigalloc", megabytes: 24, ..EXT4 }, 0, PLAIN),
-    ("deep", JOURNALED, Shape { megabytes: 12, inodes: 512, ..EXT4 }, 0, Calls::Deep),
+    ("deep", JOURNALED, Shape { megabytes: 12, inodes: 512, ..EXT4 }, 0, Calls::DeepChooser),
     ("quota", JOURNALED, Shape { features: "quota,project", ..EXT4 }, 64 << 10, PLAIN),
     ("moving", JOURNALED, EXT4, 0, MOVING),
     ("moving_delayed", JOURNALED, EXT4, 100 << 10, MOVING),
@@ -159,16 +160,16 @@ const ROWS: &[Row] = &[
         SOFTDEP,
         Shape { features: "dir_index", megabytes: 8, inodes: 512, ..EXT2 },
         0,
-        Calls::Deep,
+        Calls::DeepChooser,
     ),
     (
         "ext4_deep",
         SOFTDEP,
         Shape { megabytes: 8, inodes: 512, blocks_per_group: Some(1024), ..BARE },
         64 << 10,
-        Calls::Deep,
+        Calls::DeepChooser,
     ),
-    ("bigalloc_deep", SOFTDEP, Shape { megabytes: 64, inodes: 512, ..BARE_BIGALLOC }, 0, Calls::Deep),
+    ("bigalloc_deep", SOFTDEP, Shape { megabytes: 64, inodes: 512, ..BARE_BIGALLOC }, 0, Calls::DeepChooser),
     ("moving", PHASED, BARE, 0, MOVING),
     ("moving_delayed", SOFTDEP, BARE, 64 << 10, MOVING),
     ("moving_ext2", PHASED, EXT2, 0, MOVING),
@@ -181,7 +182,7 @@ const ROWS: &[Row] = &[
     ("quota_ext2", PHASED, EXT2_QUOTA, 0, CHANGING),
     ("quota_full", SOFTDEP, BARE_QUOTA, 0, FULL),
     ("quota_reclaiming", SOFTDEP, BARE_QUOTA, 0, RECLAIMING),
-    ("quota_deep", SOFTDEP, Shape { megabytes: 8, inodes: 512, ..BARE_QUOTA }, 64 << 10, Calls::Deep),
+    ("quota_deep", SOFTDEP, Shape { megabytes: 8, inodes: 512, ..BARE_QUOTA }, 64 << 10, Calls::DeepChooser),
     ("ext2_reclaiming", PHASED, EXT2, 0, RECLAIMING),
     ("ext4_reclaiming", PHASED, BARE, 0, RECLAIMING),
     ("ext4_4k_reclaiming", SOFTDEP, BARE_4K, 64 << 10, RECLAIMING),
@@ -229,16 +230,16 @@ impl Workload {
         self.order.of(OpenOptions::new().write(true).delay(self.delay).now(now))
     }
 
-    /// Whether e2fsck can't repair what a crash leaves: it makes quota files again in free blocks, and a full volume has
+    /// Returns true if e2fsck can't repair what a crash leaves: it makes quota files again in free blocks, and a full volume has
     /// none.
     pub(crate) fn is_beyond_e2fsck(&self) -> bool {
-        let is_full = matches!(self.calls, Calls::Random(Taste { room: Some(_), .. }));
+        let is_full = matches!(self.calls, Calls::Random(RandomProfile { room: Some(_), .. }));
         is_full && self.order.is_phased() && self.shape.features.contains("quota")
     }
 
     /// Bytes of the device: there is room behind a volume whose size changes.
     fn device_bytes(&self) -> u64 {
-        let grows = matches!(self.calls, Calls::Random(Taste { changing: true, .. }));
+        let grows = matches!(self.calls, Calls::Random(RandomProfile { changing: true, .. }));
         self.shape.megabytes << (20 + u32::from(grows))
     }
 

@@ -5,17 +5,17 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use crash::{Calls, Depth, Limits, Order, Tally, Workload, explore, workloads};
+use crash::{Calls, Depth, Limits, Order, Workload, WorkloadCounts, explore, workloads};
 use testkit::tool;
 
-/// What is done with each state in the suite.
+/// Judgements of each state in the suite.
 const DEPTH: Depth = Depth { e2fsck: 120, check: 7, twice: 41, most: 300 };
 
-fn explored(workloads: &[Workload], seed: u64, runs: u64) -> Vec<Tally> {
+fn explored(workloads: &[Workload], seed: u64, runs: u64) -> Vec<WorkloadCounts> {
     let limits = Limits { seed, states: u64::MAX, runs, depth: DEPTH, jobs: 1 };
     let tallies = explore(workloads, &limits, &|_| ());
     for tally in &tallies {
-        let Tally { workload, runs, met, judged, distinct, by_e2fsck, violations } = tally;
+        let WorkloadCounts { workload, runs, met, judged, distinct, by_e2fsck, violations } = tally;
         println!(
             "{workload}: {runs} runs, {met} states met, {distinct} different, {judged} judged, {by_e2fsck} by e2fsck"
         );
@@ -36,10 +36,10 @@ fn in_suite(order: Order) {
         workloads(order).into_iter().partition(|workload| workload.calls == Calls::Sequences);
     let mut tallies = explored(&others, 1, 2);
     tallies.extend(explored(&sequences, 0, 16));
-    for Tally { workload, distinct, .. } in &tallies {
+    for WorkloadCounts { workload, distinct, .. } in &tallies {
         assert!(*distinct >= 200, "{workload}: only {distinct} states");
     }
-    let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&WorkloadCounts) -> u64| tallies.iter().map(of).sum::<u64>();
     let (distinct, by_e2fsck) = (sum(|tally| tally.distinct), sum(|tally| tally.by_e2fsck));
     println!("{}: {distinct} different states, {by_e2fsck} by e2fsck", order.name());
     assert!(
@@ -60,7 +60,7 @@ macro_rules! orders {
 
 orders! { ordered writeback journal softdep normal sync }
 
-/// What long runs found: a record that was written behind the part of its table that counts was found, after a
+/// Faults that long runs found stay mended: a record that was written behind the part of its table that counts was found, after a
 /// recovery, in the place of the next inode of its number.
 #[test]
 fn what_long_runs_found_stays_mended() {
@@ -97,7 +97,7 @@ fn quota_without_a_journal_is_counted_again() {
     explored(&first, 109, 1);
 }
 
-/// The same, longer: `cargo test -p platfs-crash --test orders quota_without -- --ignored --nocapture`.
+/// Runs longer: `cargo test -p platfs-crash --test orders quota_without -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes minutes: 20,000 states of each order"]
 fn quota_without_a_journal_for_long() {
@@ -105,7 +105,7 @@ fn quota_without_a_journal_for_long() {
         let counted = counted(order);
         let limits = Limits { seed: 100, states: 20_000, runs: u64::MAX, depth: DEPTH, jobs: 1 };
         let tallies = explore(&counted, &limits, &|_| ());
-        for Tally { workload, runs, distinct, by_e2fsck, violations, .. } in &tallies {
+        for WorkloadCounts { workload, runs, distinct, by_e2fsck, violations, .. } in &tallies {
             println!("{workload}: {runs} runs, {distinct} different states, {by_e2fsck} by e2fsck");
             violations.iter().for_each(|one| println!("{one}\nplat-lab crash {}", one.arguments()));
         }

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 pub use platfs_check::{
-    Change, Decision, Issue, Kind, Options, Outcome, PIECE_LEN, Place, Progress, Severity, Sink, Staged,
-    Summary, kinds,
+    Decision, Issue, Kind, Location, Options, Outcome, PIECE_LEN, PieceChange, Progress, Severity, Sink,
+    Staged, Summary, kinds,
 };
 
 use crate::device::Device;

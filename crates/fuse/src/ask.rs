@@ -17,7 +17,7 @@ const READS: u32 = 2;
 const LEN_AT: u32 = 16;
 const LEN_MASK: u32 = (1 << 14) - 1;
 
-/// What the server of a mount answers to an `ioctl` on a file of it. The number must say that the answer has `LEN`
+/// Returns the answer of a mount's server to an `ioctl` on one of its files. The number must say that the answer has `LEN`
 /// bytes.
 ///
 /// # Errors

@@ -36,7 +36,7 @@ pub enum Transport {
     Ring,
 }
 
-/// Whether threads that serve give way to the programs they answer (`SCHED_IDLE`), so that the kernel leaves
+/// Rule by which serving threads give way to the programs they answer (`SCHED_IDLE`), so that the kernel leaves
 /// these on their processors. Nothing changes where the process may not take it back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum GiveWay {
@@ -52,7 +52,7 @@ pub enum GiveWay {
 /// How to mount.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// What is mounted, as `findmnt` shows it.
+    /// Source of the mount, as `findmnt` shows it.
     pub source: String,
     /// Which file system it is, as `findmnt` shows it after `fuse.`.
     pub subtype: String,
@@ -77,7 +77,7 @@ pub struct Options {
     pub time_unit: u32,
     /// How requests come and answers go.
     pub transport: Transport,
-    /// Whether the threads give way.
+    /// Rule by which the threads give way.
     pub give_way: GiveWay,
     /// Threads that serve requests.
     pub threads: usize,
@@ -102,7 +102,7 @@ pub trait Mounter: Send + Sync {
     /// Mounts on a directory, and returns the connection to the kernel.
     ///
     /// # Errors
-    /// What the kernel or fusermount3 said.
+    /// The message of the kernel or of fusermount3.
     fn mount(&self, directory: &Path, options: &Options) -> io::Result<OwnedFd>;
 
     /// As [`unmount`].
@@ -114,9 +114,9 @@ pub trait Mounter: Send + Sync {
 
 /// This process does it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Here;
+pub struct InProcess;
 
-impl Mounter for Here {
+impl Mounter for InProcess {
     fn mount(&self, directory: &Path, options: &Options) -> io::Result<OwnedFd> {
         mount(directory, options)
     }

@@ -1,7 +1,7 @@
 //! Our own transport over `/dev/fuse`: each thread reads a request, has it served, and writes its answer.
 //!
 //! Owns: that, and the first exchange with the kernel. Excludes how many threads wait at the device, and where they run
-//! ([`crate::giving_way`]).
+//! ([`crate::idle_scheduling`]).
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -11,9 +11,9 @@ use rustix::io::Errno;
 
 use crate::attach::{GiveWay, Options};
 use crate::dispatch::{Dispatcher, Outcome};
-use crate::gather::Gatherer;
-use crate::giving_way::{self, Watched};
-use crate::seats::Seat;
+use crate::flush_pages::PageFlusher;
+use crate::idle_scheduling::{self, SchedulingState};
+use crate::server_threads::ServerThread;
 use crate::service::Service;
 use crate::serving::{Device, Serving};
 use crate::wire::{self, Agreed, Body, HEADER_LEN, Header, Malformed, Offer, Out, Request, Wish};
@@ -33,7 +33,7 @@ pub(crate) fn serve(
     let offered = receive_offer(&device)?;
     accept(&device, &offered, &Wish::new(options, false, LARGEST))?;
     let mut serving = Serving::new();
-    let dispatcher = Dispatcher::new(service, Gatherer::new(&device, options.threads.max(1) - 1));
+    let dispatcher = Dispatcher::new(service, PageFlusher::new(&device, options.threads.max(1) - 1));
     spawn(&mut serving, (&device, &dispatcher), options)?;
     Ok(serving)
 }
@@ -44,25 +44,25 @@ pub(crate) fn spawn(
     (device, dispatcher): (&Device, &Dispatcher),
     options: &Options,
 ) -> io::Result<()> {
-    let watched = Arc::new(Watched::new(serving.scheduling.clone()));
+    let watched = Arc::new(SchedulingState::new(serving.scheduling.clone()));
     let threads = options.threads.max(1);
     let (report, ready) = mpsc::channel();
     for number in 0..threads {
         let (device, dispatcher) = (Arc::clone(device), dispatcher.clone());
         let (watched, report) = (Arc::clone(&watched), report.clone());
-        serving.spawn(&format!("device-{number}"), move |seat| {
-            watched.add(seat);
+        serving.spawn(&format!("device-{number}"), move |server_thread| {
+            watched.add(server_thread);
             // The receiver is gone if another thread could not be started.
             let _ = report.send(());
             drop(report);
-            Place::new(&device, &dispatcher, &watched).serve_all(seat)
+            DeviceServer::new(&device, &dispatcher, &watched).serve_all(server_thread)
         })?;
     }
     drop(report);
     ready.iter().take(threads).for_each(drop);
     match options.give_way {
         GiveWay::Never => Ok(()),
-        rule => giving_way::start(serving, watched, rule),
+        rule => idle_scheduling::start(serving, watched, rule),
     }
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn buffer() -> Vec<u8> {
     vec![0; LARGEST as usize + BESIDE]
 }
 
-/// What became of an attempt to serve a request.
+/// Result of an attempt to serve a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Served {
     /// It has its answer.
@@ -133,49 +133,49 @@ pub(crate) enum Served {
 }
 
 /// Where a thread serves the device.
-pub(crate) struct Place<'a> {
+pub(crate) struct DeviceServer<'a> {
     device: &'a OwnedFd,
     dispatcher: &'a Dispatcher,
-    watched: &'a Watched,
+    watched: &'a SchedulingState,
 }
 
-impl Drop for Place<'_> {
+impl Drop for DeviceServer<'_> {
     fn drop(&mut self) {
         self.watched.end();
     }
 }
 
-impl<'a> Place<'a> {
-    pub(crate) fn new(device: &'a OwnedFd, dispatcher: &'a Dispatcher, watched: &'a Watched) -> Self {
-        Place { device, dispatcher, watched }
+impl<'a> DeviceServer<'a> {
+    pub(crate) fn new(device: &'a OwnedFd, dispatcher: &'a Dispatcher, watched: &'a SchedulingState) -> Self {
+        DeviceServer { device, dispatcher, watched }
     }
 
     /// Serves until the file system is unmounted.
-    pub(crate) fn serve_all(&self, seat: &Seat) -> io::Result<()> {
+    pub(crate) fn serve_all(&self, server_thread: &ServerThread) -> io::Result<()> {
         let (mut input, mut output) = (buffer(), buffer());
-        while self.serve_one(seat, (&mut input, &mut output))? != Served::Over {}
+        while self.serve_one(server_thread, (&mut input, &mut output))? != Served::Over {}
         Ok(())
     }
 
     /// Reads a request and serves it.
     pub(crate) fn serve_one(
         &self,
-        seat: &Seat,
+        server_thread: &ServerThread,
         (input, output): (&mut [u8], &mut [u8]),
     ) -> io::Result<Served> {
-        let door = self.watched.door();
-        door.enter();
+        let reader_gate = self.watched.reader_gate();
+        reader_gate.enter();
         let received = receive(self.device, input);
-        door.leave();
+        reader_gate.leave();
         let (header, body) = match received? {
             Received::Request(header, body) => (header, body),
             Received::Nothing => return Ok(Served::Nothing),
             Received::Over => return Ok(Served::Over),
         };
-        self.watched.count(seat);
-        door.note(header.caller.pid);
+        self.watched.count(server_thread);
+        reader_gate.note(header.caller.pid);
         if wire::may_take_long(header.operation) {
-            door.pass_on();
+            reader_gate.pass_on();
         }
         let done = match self.dispatcher.serve(&header, Body::Whole(body), output) {
             Outcome::Silence => return Ok(Served::Silently),

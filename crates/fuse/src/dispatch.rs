@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::gather::Gatherer;
-use crate::service::{Change, Entry, Known, Listed, ReadFlags, Service, is_before_write};
-use crate::wire::{self, Body, Header, Kept, Malformed, Out, Request};
+use crate::flush_pages::PageFlusher;
+use crate::service::{Cached, Entry, Listed, ReadFlags, Service, SetAttr, is_before_write};
+use crate::wire::{self, Body, EntryValidity, Header, Malformed, Out, Request};
 
 /// The bit of a mode that gives a file's group to who runs it.
 const SET_GROUP_ID: u16 = 0o2000;
@@ -23,10 +23,10 @@ const BRINGS_ARGUMENT: u32 = 1;
 #[derive(Clone)]
 pub(crate) struct Dispatcher {
     service: Arc<dyn Service>,
-    gatherer: Gatherer,
+    gatherer: PageFlusher,
 }
 
-/// What becomes of a request.
+/// Result of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     /// The kernel expects no answer.
@@ -46,7 +46,7 @@ fn put(out: Out<'_>, write: impl FnOnce(&mut Out<'_>)) -> Done {
     out.finish()
 }
 
-/// Whether a request changes attributes that the kernel does not ask for again by itself.
+/// Returns true if a request changes attributes that the kernel does not ask for again by itself.
 fn leaves_stale(request: &Request<'_>) -> bool {
     match request {
         Request::Control { command, .. } => command >> 30 == BRINGS_ARGUMENT,
@@ -56,7 +56,7 @@ fn leaves_stale(request: &Request<'_>) -> bool {
     }
 }
 
-/// Whether the kernel's attributes are old after a request that failed. Before contents can't be changed, set-user-id bits
+/// Returns true if the kernel's attributes are old after a request that failed. Before contents can't be changed, set-user-id bits
 /// may have gone. And the program that wrote bytes into the kernel's pages went on: the kernel asks before it takes the next.
 fn tells_failure(request: &Request<'_>) -> bool {
     matches!(request, Request::Write { .. } | Request::Allocate { .. } | Request::Copy { .. })
@@ -76,7 +76,7 @@ fn sized(out: Out<'_>, size: u32, value: &[u8]) -> Done {
 }
 
 impl Dispatcher {
-    pub(crate) fn new(service: Arc<dyn Service>, gatherer: Gatherer) -> Self {
+    pub(crate) fn new(service: Arc<dyn Service>, gatherer: PageFlusher) -> Self {
         Dispatcher { service, gatherer }
     }
 
@@ -99,10 +99,10 @@ impl Dispatcher {
             request => {
                 let changed = if let Request::Copy { to, .. } = request { Some(to.node) } else { None };
                 let tells_failure = tells_failure(&request);
-                let mut known = if leaves_stale(&request) { Known::Stale } else { Known::Still };
+                let mut known = if leaves_stale(&request) { Cached::Stale } else { Cached::Valid };
                 let done = catch_unwind(AssertUnwindSafe(|| self.answer(header, request, out, &mut known)));
                 let done = done.unwrap_or(Err(Errno::IO));
-                if known == Known::Stale && done.is_ok() || tells_failure && done.is_err() {
+                if known == Cached::Stale && done.is_ok() || tells_failure && done.is_err() {
                     let node = if let Some(node) = changed { node } else { header.node };
                     Outcome::Stale(node, done)
                 } else {
@@ -122,7 +122,7 @@ impl Dispatcher {
         }
     }
 
-    fn answer(&self, header: &Header, request: Request<'_>, buffer: &mut [u8], known: &mut Known) -> Done {
+    fn answer(&self, header: &Header, request: Request<'_>, buffer: &mut [u8], known: &mut Cached) -> Done {
         let (service, node) = (&*self.service, header.node);
         match request {
             Request::Read { offset, size, flags } => self.read(node, offset, flags, part(buffer, size)?),
@@ -197,11 +197,11 @@ impl Dispatcher {
         put(Out::new(buffer), |out| wire::entry_reply(out, &found, kept))
     }
 
-    /// What the kernel may keep of a node and its name.
-    fn kept(&self, parent: u64, entry: &Entry) -> Kept {
+    /// Returns the parts of an entry that the kernel may cache.
+    fn kept(&self, parent: u64, entry: &Entry) -> EntryValidity {
         let (service, node) = (&self.service, entry.node);
         let name = service.keeps_names(parent) && !service.is_passing(node);
-        Kept { name, attributes: service.keeps_attributes(node) }
+        EntryValidity { name, attributes: service.keeps_attributes(node) }
     }
 
     /// As [`Dispatcher::entry`], of a file that is open now.
@@ -222,7 +222,7 @@ impl Dispatcher {
                     service.before_write(caller, node)?;
                 }
                 let found = service.attributes(node)?;
-                let known = if service.keeps_attributes(node) { Known::Still } else { Known::Stale };
+                let known = if service.keeps_attributes(node) { Cached::Valid } else { Cached::Stale };
                 put(out, |out| wire::attributes_reply(out, &found, known))
             }
             Request::AttributesWithBirth => {
@@ -231,7 +231,7 @@ impl Dispatcher {
                 put(out, |out| wire::statx_reply(out, &found, kept))
             }
             Request::Rights { wanted } => nothing(service.rights(caller, node, wanted)),
-            Request::Change(change) => {
+            Request::SetAttr(change) => {
                 let (changed, known) = service.change(caller, node, &change)?;
                 put(out, |out| wire::attributes_reply(out, &changed, known))
             }
@@ -269,8 +269,9 @@ impl Dispatcher {
                 // An offset below 0 comes as one that no file has.
                 let what = what.ok_or(Errno::INVAL)?;
                 i64::try_from(offset).map_err(|_| Errno::NXIO)?;
-                let gather = |range| self.gatherer.gather(node, range);
-                let found = service.seek(node, offset, what, self.gatherer.works().then_some(&gather))?;
+                let flush_pages = |range| self.gatherer.flush_pages(node, range);
+                let found =
+                    service.seek(node, offset, what, self.gatherer.works().then_some(&flush_pages))?;
                 put(out, |out| wire::position_reply(out, found))
             }
             Request::Control { command, argument, room, restricted } => {
@@ -303,7 +304,7 @@ impl Dispatcher {
         let name = !with_entries || self.service.keeps_names(node);
         let mut take = |listed: &Listed<'_>| {
             let attributes = listed.entry.is_none_or(|entry| self.service.keeps_attributes(entry.node));
-            wire::listing_entry(&mut out, listed, with_entries, Kept { name, attributes })
+            wire::listing_entry(&mut out, listed, with_entries, EntryValidity { name, attributes })
         };
         self.service.list(node, position, with_entries, &mut take)?;
         out.finish()
@@ -313,7 +314,7 @@ impl Dispatcher {
     fn drop_setgid(&self, header: &Header) -> Done {
         let permissions = self.service.attributes(header.node)?.permissions;
         if permissions & SET_GROUP_ID != 0 {
-            let change = Change { permissions: Some(permissions & !SET_GROUP_ID), ..Change::default() };
+            let change = SetAttr { permissions: Some(permissions & !SET_GROUP_ID), ..SetAttr::default() };
             self.service.change(header.caller, header.node, &change)?;
         }
         Ok(0)

@@ -15,23 +15,23 @@ mod by_device;
 mod by_ring;
 mod class;
 mod dispatch;
-mod gather;
-mod giving_way;
+mod flush_pages;
+mod idle_scheduling;
 mod notify;
-mod seats;
+mod server_threads;
 mod service;
 mod serving;
 mod session;
 mod wire;
 
 pub use ask::{ask, exchange};
-pub use attach::{GiveWay, Here, Mounter, Options, Transport, mount_point, unmount};
+pub use attach::{GiveWay, InProcess, Mounter, Options, Transport, mount_point, unmount};
 pub use notify::Notifier;
 pub use rustix::io::Errno;
-pub use seats::{Scheduled, Scheduling};
+pub use server_threads::{Scheduled, Scheduling};
 pub use service::{
-    Access, Attributes, Caller, Change, Entry, FileType, Gather, Kind, Known, Listed, NewNode, Opened, ROOT,
-    ReadFlags, Replace, Result, Seek, Service, SetTime, Statistics, Target, Time, WriteFlags,
+    Access, Attributes, Cached, Caller, Entry, FileType, FlushPages, Kind, Listed, NewNode, Opened, ROOT,
+    ReadFlags, Replace, Result, Seek, Service, SetAttr, SetTime, Statistics, Time, WriteFlags, WritePos,
 };
 pub use serving::CatchUp;
 pub use session::Session;

@@ -1,4 +1,4 @@
-//! What a transport asks of the file system that it serves.
+//! Interface of a file system that a transport serves.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ pub const ROOT: u64 = 1;
 /// Where the capabilities of a program stand.
 const CAPABILITIES: &[u8] = b"security.capability";
 
-/// Whether a request for an attribute, with `room` bytes for its value, is the one that the kernel makes before it
+/// Returns true if a request for an attribute, with `room` bytes for its value, is the one that the kernel makes before it
 /// takes a write. [`Service::has_capabilities`] answers it.
 pub(crate) fn is_before_write(name: &[u8], room: u32) -> bool {
     name == CAPABILITIES && room == 0
@@ -30,7 +30,7 @@ pub struct Caller {
     pub pid: u32,
 }
 
-/// What an inode is.
+/// Type of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileType {
     /// Regular file.
@@ -58,7 +58,7 @@ pub struct Time {
     pub nanoseconds: u32,
 }
 
-/// What `stat` shows.
+/// Attributes of a node, as `stat` shows them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attributes {
     /// Inode number as programs see it.
@@ -118,7 +118,7 @@ pub struct Listed<'a> {
     pub entry: Option<Entry>,
 }
 
-/// What `statfs` shows.
+/// Totals of a file system, as `statfs` shows them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
     /// Bytes of a block.
@@ -137,7 +137,7 @@ pub struct Statistics {
     pub name_max: u32,
 }
 
-/// What to look for from an offset on.
+/// Goal of a search from an offset on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seek {
     /// The next byte of data.
@@ -146,7 +146,7 @@ pub enum Seek {
     Hole,
 }
 
-/// What a new node is to be.
+/// Type of a new node, with its contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind<'a> {
     /// Regular file.
@@ -168,7 +168,7 @@ pub enum Kind<'a> {
 /// A new node, as the program says that asks for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewNode<'a> {
-    /// What it is to be.
+    /// Type of the node.
     pub kind: Kind<'a>,
     /// The lower twelve mode bits, the mask not yet applied.
     pub permissions: u16,
@@ -187,7 +187,7 @@ pub enum SetTime {
 
 /// Attributes to change; `None` leaves one as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Change {
+pub struct SetAttr {
     /// The lower twelve mode bits.
     pub permissions: Option<u16>,
     /// Owner.
@@ -217,7 +217,7 @@ pub struct WriteFlags {
     pub drop_privileges: bool,
     /// They must be stable when it returns.
     pub sync: bool,
-    /// What [`Service::open`] gave for the open file. Bytes from the kernel's pages carry that of any of the files that
+    /// Handle that [`Service::open`] gave for the open file. Bytes from the kernel's pages carry that of any of the files that
     /// are open for writing.
     pub handle: u64,
 }
@@ -244,12 +244,12 @@ pub struct Access {
     pub keep_access_time: bool,
 }
 
-/// What the kernel knows of the attributes of a node after a verb whose answer does not carry them.
+/// Validity of the attributes that the kernel has of a node, after a verb whose answer does not carry them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Known {
-    /// What it knew, except times, size and space.
+pub enum Cached {
+    /// They stay valid, except times, size and space.
     #[default]
-    Still,
+    Valid,
     /// Too little: it has to ask before it uses them again.
     Stale,
 }
@@ -257,9 +257,9 @@ pub enum Known {
 /// A file that was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Opened {
-    /// What the kernel knows of its attributes. With [`Known::Stale`], [`Service::before_write`] is asked before the next
+    /// Validity of the kernel's attributes. With [`Cached::Stale`], [`Service::before_write`] is asked before the next
     /// write.
-    pub known: Known,
+    pub known: Cached,
     /// A number of the service's own choice, which comes back with what is written through this open file. Files that are
     /// made and opened at once have 0.
     pub handle: u64,
@@ -267,16 +267,16 @@ pub struct Opened {
 
 /// A place in a file that is open for writing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Target {
+pub struct WritePos {
     /// The node.
     pub node: u64,
     /// Where the bytes go.
     pub offset: u64,
-    /// What [`Service::open`] gave for the open file.
+    /// Handle that [`Service::open`] gave for the open file.
     pub handle: u64,
 }
 
-/// What becomes of an entry that has the new name already.
+/// Treatment of an entry that has the new name already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Replace {
     /// It goes.
@@ -292,7 +292,7 @@ pub enum Replace {
 }
 
 /// Has the kernel hand over what it holds of a range of a file.
-pub type Gather<'a> = &'a dyn Fn(Range<u64>) -> Result<()>;
+pub type FlushPages<'a> = &'a dyn Fn(Range<u64>) -> Result<()>;
 
 /// A file system, asked from many threads at once.
 ///
@@ -311,11 +311,11 @@ pub trait Service: Send + Sync {
     /// The kernel gives back a node that it was given `times` times.
     fn forget(&self, node: u64, times: u64);
 
-    /// What `stat` shows of a node.
+    /// Returns the attributes of a node.
     fn attributes(&self, node: u64) -> Result<Attributes>;
 
     /// A program may be about to write to a node, by way of an open file, and the kernel must ask first: where it may not
-    /// keep the attributes ([`Service::keeps_attributes`]), after [`Known::Stale`], and after a failed write of bytes from
+    /// keep the attributes ([`Service::keeps_attributes`]), after [`Cached::Stale`], and after a failed write of bytes from
     /// its pages. The error is that of the program's `write`. Where attributes are not kept, the kernel asks so before
     /// some reads too.
     fn before_write(&self, caller: Caller, node: u64) -> Result<()> {
@@ -323,7 +323,7 @@ pub trait Service: Send + Sync {
         Ok(())
     }
 
-    /// Whether the kernel may keep the attributes of a node that it hears of. Where not, it asks for them each time, and
+    /// Returns true if the kernel may keep the attributes of a node that it hears of. Where not, it asks for them each time, and
     /// before each write that it takes into its pages.
     fn keeps_attributes(&self, node: u64) -> bool {
         let _ = node;
@@ -348,21 +348,21 @@ pub trait Service: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Whether the caller has the rights `wanted` (read 4, write 2, execute 1), as access(2) asks. After `NOSYS` the
+    /// Checks that the caller has the rights `wanted` (read 4, write 2, execute 1), as access(2) asks. After `NOSYS` the
     /// kernel says yes to all. It asks only where it does not check permissions itself.
     fn rights(&self, caller: Caller, node: u64, wanted: u16) -> Result<()> {
         let _ = (caller, node, wanted);
         Err(Errno::NOSYS)
     }
 
-    /// Whether the kernel may keep what it hears of the names in a directory, and that there are none. Where not, it
+    /// Returns true if the kernel may keep the names that it hears of in a directory, and that there are none. Where not, it
     /// asks each time.
     fn keeps_names(&self, parent: u64) -> bool {
         let _ = parent;
         true
     }
 
-    /// Whether a node is there for a moment only, so that the kernel may not keep its name.
+    /// Returns true if a node is there for a moment only, so that the kernel may not keep its name.
     fn is_passing(&self, node: u64) -> bool {
         let _ = node;
         false
@@ -397,7 +397,7 @@ pub trait Service: Send + Sync {
     /// Value of an extended attribute by its full name.
     fn xattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>>;
 
-    /// Whether running a node may lend capabilities, as far as a write to it is concerned: the kernel asks before
+    /// Returns the size of the capabilities that running a node may lend, as far as a write to it is concerned: the kernel asks before
     /// each that it takes into its pages, and if they are there has them removed by
     /// [`Service::remove_xattr`], whose failure is that of the write.
     fn has_capabilities(&self, node: u64, attribute: &[u8]) -> Result<usize> {
@@ -407,10 +407,10 @@ pub trait Service: Send + Sync {
     /// Full names of the extended attributes that the caller may see.
     fn xattr_names(&self, caller: Caller, node: u64) -> Result<Vec<Vec<u8>>>;
 
-    /// The next byte of data or of a hole from an offset on. `gather` has the kernel hand over what is dirty in its
+    /// The next byte of data or of a hole from an offset on. `flush_pages` has the kernel hand over what is dirty in its
     /// pages of a range, by [`Service::write`] on other threads, before it returns; so no lock may be held that these
     /// need. Clean pages of the range leave the kernel's cache. It is missing where no other thread would serve that.
-    fn seek(&self, node: u64, offset: u64, what: Seek, gather: Option<Gather<'_>>) -> Result<u64>;
+    fn seek(&self, node: u64, offset: u64, what: Seek, flush_pages: Option<FlushPages<'_>>) -> Result<u64>;
 
     /// An `ioctl` by its number and argument; its answer fills at most `room` bytes.
     fn control(
@@ -440,22 +440,22 @@ pub trait Service: Send + Sync {
     /// Gives what has one name another one.
     fn rename(&self, caller: Caller, from: (u64, &[u8]), to: (u64, &[u8]), replace: Replace) -> Result<()>;
 
-    /// Changes attributes; what they are then. With [`Known::Stale`], [`Service::before_write`] is asked before the
+    /// Changes attributes; what they are then. With [`Cached::Stale`], [`Service::before_write`] is asked before the
     /// next write.
-    fn change(&self, caller: Caller, node: u64, change: &Change) -> Result<(Attributes, Known)>;
+    fn change(&self, caller: Caller, node: u64, change: &SetAttr) -> Result<(Attributes, Cached)>;
 
     /// Writes all bytes at an offset.
-    fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Known>;
+    fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Cached>;
 
     /// Changes the space of a range, by the mode bits of `fallocate`.
-    fn allocate(&self, caller: Caller, node: u64, mode: u32, range: (u64, u64)) -> Result<Known>;
+    fn allocate(&self, caller: Caller, node: u64, mode: u32, range: (u64, u64)) -> Result<Cached>;
 
     /// Copies bytes from one file to another, or within one; how many, at least one unless the end is met,
     /// and what is known of the second.
-    fn copy(&self, caller: Caller, from: (u64, u64), to: Target, len: u64) -> Result<(u64, Known)>;
+    fn copy(&self, caller: Caller, from: (u64, u64), to: WritePos, len: u64) -> Result<(u64, Cached)>;
 
     /// Makes a file or a directory stable; `data_only` leaves out what is not needed to read it again.
-    fn sync(&self, node: u64, data_only: bool) -> Result<Known>;
+    fn sync(&self, node: u64, data_only: bool) -> Result<Cached>;
 
     /// Makes all of it stable.
     fn sync_all(&self) -> Result<()>;

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crate::attach::Transport;
-use crate::seats::{Scheduling, Seat};
+use crate::server_threads::{Scheduling, ServerThread};
 
 /// The open device.
 pub(crate) type Device = Arc<OwnedFd>;
 
 /// Threads that serve.
 pub(crate) struct Serving {
-    /// What requests come over.
+    /// Transport that requests come over.
     pub(crate) transport: Transport,
     /// The threads, and what the scheduler does with them.
     pub(crate) scheduling: Scheduling,
@@ -55,10 +55,10 @@ impl Serving {
     pub(crate) fn spawn(
         &mut self,
         name: &str,
-        run: impl FnOnce(&Arc<Seat>) -> io::Result<()> + Send + 'static,
+        run: impl FnOnce(&Arc<ServerThread>) -> io::Result<()> + Send + 'static,
     ) -> io::Result<()> {
         let scheduling = self.scheduling.clone();
-        self.spawn_beside(name, move || run(&scheduling.take()))
+        self.spawn_beside(name, move || run(&scheduling.register()))
     }
 
     /// Adds a thread that is waited for and serves nothing.

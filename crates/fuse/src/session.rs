@@ -4,9 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::attach::{Here, Mounter, Options, Transport};
+use crate::attach::{InProcess, Mounter, Options, Transport};
 use crate::notify::Notifier;
-use crate::seats::Scheduling;
+use crate::server_threads::Scheduling;
 use crate::service::Service;
 use crate::serving::{CatchUp, Serving};
 use crate::{by_device, by_ring};
@@ -24,9 +24,9 @@ impl Session {
     /// Mounts on a directory, given as [`crate::mount_point`] finds it, and begins to serve.
     ///
     /// # Errors
-    /// What the kernel or fusermount3 said. Then nothing is mounted.
+    /// The message of the kernel or of fusermount3. Then nothing is mounted.
     pub fn start(service: Arc<dyn Service>, directory: &Path, options: &Options) -> io::Result<Self> {
-        Self::start_by(Arc::new(Here), service, directory, options)
+        Self::start_by(Arc::new(InProcess), service, directory, options)
     }
 
     /// As [`Session::start`], where somebody else mounts.

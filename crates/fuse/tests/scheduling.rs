@@ -94,7 +94,7 @@ fn churn(root: &Path, files: usize) {
     }
 }
 
-/// What `/proc` says in a file about each of our threads whose name begins so.
+/// Contents of a file of `/proc` for each of our threads whose name begins so.
 fn about(names: &str, file: &str) -> Vec<String> {
     let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     // Threads may end meanwhile.
@@ -104,7 +104,7 @@ fn about(names: &str, file: &str) -> Vec<String> {
 }
 
 /// How many of a mount's threads are in the idle class.
-fn giving_way(mounted: &Mounted) -> usize {
+fn idle_scheduling(mounted: &Mounted) -> usize {
     const POLICY: usize = 38;
     let policy = |stat: &String| stat.rsplit_once(") ").unwrap().1.split(' ').nth(POLICY).unwrap() == "5";
     about(mounted.names, "stat").iter().filter(|stat| policy(stat)).count()
@@ -146,7 +146,7 @@ fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
 fn threads_give_way_while_requests_come_and_then_no_more() {
     over_both(|transport| {
         let Some(mounted) = Mounted::over(transport, "give-way", GiveWay::Always) else { return };
-        assert_eq!(giving_way(&mounted), 0);
+        assert_eq!(idle_scheduling(&mounted), 0);
         let allowed = processors(&mounted);
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -155,13 +155,13 @@ fn threads_give_way_while_requests_come_and_then_no_more() {
                     churn(&mounted.directory, 10);
                 }
             });
-            eventually("no thread gives way", || giving_way(&mounted) > 0);
+            eventually("no thread gives way", || idle_scheduling(&mounted) > 0);
             if transport == Transport::Device {
                 eventually("no thread follows the program", || processors(&mounted).contains(&1));
             }
             is_over.store(true, Ordering::Relaxed);
         });
-        eventually("a thread still gives way", || giving_way(&mounted) == 0);
+        eventually("a thread still gives way", || idle_scheduling(&mounted) == 0);
         eventually("a thread may not go where it might", || processors(&mounted) == allowed);
         let now = mounted.scheduling.now();
         assert!(now.gives_way && now.lowered > 0 && now.lowered == now.raised, "{now:?}");
@@ -183,7 +183,7 @@ fn a_thread_that_waits_is_replaced() {
                 churn(&other, 10);
             }
         });
-        eventually("no thread gives way", || giving_way(&mounted) > 0);
+        eventually("no thread gives way", || idle_scheduling(&mounted) > 0);
         let waits = scope.spawn(|| fs::metadata(mounted.directory.join(OsStr::from_bytes(SLOW))));
         mounted.memory.gate.wait_for_somebody();
         let before = mounted.memory.requests.load(Ordering::Relaxed);

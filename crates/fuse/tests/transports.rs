@@ -106,7 +106,7 @@ fn over_each(test: &'static str, run: fn(Transport)) {
     }
 }
 
-/// What each of many threads does.
+/// Number of steps of each of many threads.
 const STEPS: usize = 100;
 
 /// Waits for something to become true: far longer than that takes on a busy machine.
@@ -207,7 +207,7 @@ fn new_nodes_are_what_was_asked_for() {
     });
 }
 
-/// What programs have written and the kernel has not handed over is data, and many may ask at once: those that would
+/// Bytes that programs have written and the kernel has not handed over are data, and many may ask at once: those that would
 /// leave nobody to serve the writes hear that holes can't be looked for.
 #[test]
 fn holes_are_not_what_the_kernel_has_not_handed_over() {

@@ -136,7 +136,7 @@ fn within(buffer: &mut [u8], ask: impl Fn(&mut [u8]) -> Result<usize, Errno>) ->
 
 /// Attributes that a copy gets from its original.
 #[derive(Clone, Copy, Debug)]
-pub struct Dress<'a> {
+pub struct CopiedAttributes<'a> {
     /// The owner, where the copy is not to keep the one that it has.
     pub owner: Option<(u32, u32)>,
     /// The extended attributes.
@@ -147,7 +147,7 @@ pub struct Dress<'a> {
 
 /// Attributes that a copy could not get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lacks {
+pub struct MissingAttributes {
     /// Its owner, and with it the set-id bits.
     pub owner: bool,
     /// Extended attributes.
@@ -278,9 +278,9 @@ impl Handle {
     ///
     /// # Errors
     /// The mode or the times can't be set.
-    pub fn dress(&self, wanted: Dress<'_>) -> io::Result<Lacks> {
-        let Dress { owner, xattrs, facts } = wanted;
-        let mut lacks = Lacks::default();
+    pub fn dress(&self, wanted: CopiedAttributes<'_>) -> io::Result<MissingAttributes> {
+        let CopiedAttributes { owner, xattrs, facts } = wanted;
+        let mut lacks = MissingAttributes::default();
         if let Some((uid, gid)) = owner {
             let has = self.facts()?;
             lacks.owner = (has.uid, has.gid) != (uid, gid) && self.set_owner(uid, gid).is_err();

@@ -342,7 +342,7 @@ impl Directory {
     /// two calls: between them another one could have taken the name.
     ///
     /// # Errors
-    /// What has the name is of another kind, another user's, or a file with several names; the system's.
+    /// The file of that name is of another kind, another user's, or has several names; the system's.
     pub fn made(&self, name: impl AsRef<OsStr>, kind: Kind) -> io::Result<Handle> {
         let handle = self.handle(name)?;
         let facts = handle.facts()?;

@@ -30,12 +30,12 @@ mod tree;
 mod unfinished;
 mod walk;
 
-pub use attributes::{Dress, Handle, Lacks, Times, XattrReader, Xattrs, XattrsOf};
+pub use attributes::{CopiedAttributes, Handle, MissingAttributes, Times, XattrReader, Xattrs, XattrsOf};
 pub use contents::{Runs, copy, runs};
 pub use descent::Descent;
 pub use directory::{Directory, Entries};
 pub use facts::{Facts, Id, Kind};
-pub use output::{NewDirectory, Output, Place, Privacy, followed, private_log};
+pub use output::{NewDirectory, Output, OutputLocation, Privacy, followed, private_log};
 pub use reach::{Opened, inside, named, open_named, read_named, read_secret, split, target_of};
 pub use unfinished::{abandon, left_behind};
 pub use walk::{Entry, Visitor, walk};

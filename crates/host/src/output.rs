@@ -58,7 +58,7 @@ pub struct Output {
 
 /// Place of a new file: its directory, open, and its name there.
 #[derive(Debug)]
-pub struct Place {
+pub struct OutputLocation {
     /// The directory.
     pub directory: Directory,
     /// The name.
@@ -67,7 +67,7 @@ pub struct Place {
     pub path: PathBuf,
 }
 
-impl Place {
+impl OutputLocation {
     /// The place that a path names; a link that has the name is not followed.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl Place {
     /// the path itself.
     ///
     /// # Errors
-    /// As [`Place::of`].
+    /// As [`OutputLocation::of`].
     pub fn of_copy(path: &Path, name: &OsStr) -> io::Result<Self> {
         match Directory::open(path) {
             Ok(directory) => Ok(Self { directory, name: name.to_owned(), path: path.join(name) }),
@@ -105,7 +105,7 @@ impl Place {
                     trusted(&directory.facts()?, &facts)?;
                     path = above.join(directory.read_link(&name)?);
                 }
-                _ => return Ok(Place { directory, name, path }),
+                _ => return Ok(OutputLocation { directory, name, path }),
             }
         }
         Err(rustix::io::Errno::LOOP.into())
@@ -185,7 +185,7 @@ fn path_of(file: impl AsFd) -> Option<String> {
 /// # Errors
 /// As [`Output::new`].
 pub fn followed(target: &Path) -> io::Result<PathBuf> {
-    Ok(Place::through(target)?.path)
+    Ok(OutputLocation::through(target)?.path)
 }
 
 impl Output {
@@ -195,7 +195,7 @@ impl Output {
     /// # Errors
     /// No file can be made in the directory; the name is another user's link in a directory that all may write.
     pub fn new(target: &Path, size: u64, privacy: Privacy) -> io::Result<Self> {
-        let Place { directory, name, .. } = Place::through(target)?;
+        let OutputLocation { directory, name, .. } = OutputLocation::through(target)?;
         Self::below(directory, &name, size, privacy)
     }
 
@@ -216,7 +216,7 @@ impl Output {
     /// # Errors
     /// No file can be made in the directory.
     pub fn in_place(target: &Path, size: u64, privacy: Privacy) -> io::Result<Self> {
-        let Place { directory, name, .. } = Place::of(target)?;
+        let OutputLocation { directory, name, .. } = OutputLocation::of(target)?;
         Self::below(directory, &name, size, privacy)
     }
 
@@ -330,7 +330,7 @@ impl Drop for Output {
 /// The name leads to what is neither a regular file, a character device nor a pipe, to another user's file, or through a
 /// link as [`Output::new`] refuses it.
 pub fn private_log(path: &Path, afresh: bool) -> io::Result<File> {
-    let Place { directory, name, .. } = Place::through(path)?;
+    let OutputLocation { directory, name, .. } = OutputLocation::through(path)?;
     if let Ok(facts) = directory.look(&name)
         && matches!(facts.kind, Kind::CharDevice | Kind::Fifo)
     {
@@ -374,7 +374,7 @@ impl NewDirectory {
     /// # Errors
     /// The name is taken; no directory can be made beside it.
     pub fn new(target: &Path) -> io::Result<Self> {
-        let Place { directory, name, .. } = Place::of(target)?;
+        let OutputLocation { directory, name, .. } = OutputLocation::of(target)?;
         Self::below(directory, &name)
     }
 

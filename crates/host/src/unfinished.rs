@@ -18,17 +18,17 @@ use std::time::Duration;
 pub(crate) const UNFINISHED: &str = ".plat-";
 
 /// A name, and what was made there.
-struct Named {
+struct UnfinishedName {
     number: u64,
     directory: Directory,
     name: OsString,
     made: Id,
 }
 
-static NAMES: Mutex<Vec<Named>> = Mutex::new(Vec::new());
+static NAMES: Mutex<Vec<UnfinishedName>> = Mutex::new(Vec::new());
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-fn names() -> MutexGuard<'static, Vec<Named>> {
+fn names() -> MutexGuard<'static, Vec<UnfinishedName>> {
     NAMES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -44,7 +44,12 @@ impl Unfinished {
     pub(crate) fn new(directory: &Directory, name: &OsStr) -> io::Result<Self> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let made = directory.look(name)?.id;
-        names().push(Named { number, directory: directory.try_clone()?, name: name.to_owned(), made });
+        names().push(UnfinishedName {
+            number,
+            directory: directory.try_clone()?,
+            name: name.to_owned(),
+            made,
+        });
         Ok(Unfinished(number))
     }
 }
@@ -61,8 +66,8 @@ pub fn abandon() {
     abandon_those(|_| true);
 }
 
-fn abandon_those(are_meant: impl Fn(&Named) -> bool) {
-    for Named { directory, name, made, .. } in names().extract_if(.., |named| are_meant(named)) {
+fn abandon_those(are_meant: impl Fn(&UnfinishedName) -> bool) {
+    for UnfinishedName { directory, name, made, .. } in names().extract_if(.., |named| are_meant(named)) {
         if directory.look(&name).is_ok_and(|facts| facts.id == made) {
             // Best effort: nobody is left to hear of an error.
             let _ = directory.remove_tree(&name);

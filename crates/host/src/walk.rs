@@ -96,7 +96,7 @@ struct Walk<'w, V> {
 /// Hands an opened file to a visitor, or a directory with all that is in it. `path` is for messages.
 ///
 /// # Errors
-/// What the visitor says; what can't be opened, as the visitor says it.
+/// Errors of the visitor; what can't be opened, as the visitor says it.
 pub fn walk<V: Visitor>(
     path: &Path,
     (facts, opened): (Facts, Opened),

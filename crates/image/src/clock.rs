@@ -1,4 +1,4 @@
-//! What time it is.
+//! Time of day.
 //!
 //! Owns the choice of the clock. Nothing in this crate asks for the time but a build, which waits for that of its newest
 //! file: programs that change volumes do.

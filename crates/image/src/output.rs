@@ -1,7 +1,7 @@
 //! New files of the host as devices. That they appear whole or not at all is [`platfs_host`]'s.
 
 use platfs::device::FileDevice;
-pub use platfs_host::{NewDirectory, Output, Place, Privacy, followed};
+pub use platfs_host::{NewDirectory, Output, OutputLocation, Privacy, followed};
 use std::io;
 
 /// A new file as a device.

@@ -59,7 +59,7 @@ pub fn unit_shift(unit: char) -> Option<u32> {
 /// Reads a size.
 ///
 /// # Errors
-/// What is wrong with the text, to be put behind it.
+/// The fault of the text, to be put behind it.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     if text.is_empty() {
         return Err("a size is missing".into());

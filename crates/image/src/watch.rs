@@ -23,7 +23,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// What is being done.
+/// Stage of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Stage {
@@ -35,7 +35,7 @@ pub enum Stage {
     Names,
     /// Contents are copied.
     Data,
-    /// What is still in memory is written.
+    /// Data that are still in memory are written.
     Finishing,
     /// The image is brought into another format, or described by what goes beside it: bytes are those read.
     Packing,
@@ -47,7 +47,7 @@ pub enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// What is being done.
+    /// Stage of the work.
     pub stage: Stage,
     /// Files done in this stage, directories and all other kinds among them.
     pub files: u64,

@@ -166,7 +166,7 @@ fn with_bad_blocks(scratch: &Path) -> Volume {
     open()
 }
 
-/// What an export tells, one line each.
+/// Lines that an export reports, one for each message.
 fn told(exporter: Exporter<'_>, zeros: bool, out: &Path) -> Vec<String> {
     let lines = Mutex::new(Vec::new());
     let tell = |unread: &Unread<'_>| {

@@ -14,7 +14,7 @@ const BYTES: usize = 9000;
 /// Has no common divisor with [`FILES`], so that steps of it meet each file once, and neighbours lie far apart.
 const STRIDE: u32 = 149;
 
-/// What a file holds; every fiftieth has something else in a later version.
+/// Contents of a file; every fiftieth has something else in a later version.
 fn contents(file: u32, version: u32) -> Vec<u8> {
     let mut bytes: Vec<u8> = file.to_le_bytes().into_iter().cycle().take(BYTES).collect();
     if file % 50 == 7 {

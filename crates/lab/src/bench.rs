@@ -60,8 +60,8 @@ const PUBLISHED: [Published; 10] = [
     ("single", "single", &[]),
 ];
 
-/// What a run leaves, measured.
-struct Left {
+/// Result of a run, measured.
+struct RunResult {
     extents: f64,
     large: f64,
     near: f64,
@@ -74,7 +74,7 @@ struct Goal {
     about: &'static str,
     /// The cases that count.
     cases: &'static [&'static str],
-    score: fn(&Left) -> f64,
+    score: fn(&RunResult) -> f64,
 }
 
 const AGED: &[&str] = &["agrawal 80", "git 80", "agrawal 97"];
@@ -170,8 +170,8 @@ struct Row {
 /// A run to be made: row, case, seed.
 type Run = (usize, usize, u64);
 
-/// What a run of a row and a case left, of each seed.
-type Found = Vec<(Run, Left)>;
+/// Results of a row and a case, of each seed.
+type Found = Vec<(Run, RunResult)>;
 
 /// Runs all cases under the policy and the published ones, and prints the page.
 ///
@@ -267,7 +267,7 @@ fn measured(options: &BenchOptions, rows: &[Row]) -> Result<Found, String> {
 }
 
 /// One run.
-fn left(options: &BenchOptions, row: &Row, case: &Case, seed: u64) -> Result<Left, String> {
+fn left(options: &BenchOptions, row: &Row, case: &Case, seed: u64) -> Result<RunResult, String> {
     let values: Vec<(&str, u32)> = row.values.iter().map(|(name, value)| (&**name, *value)).collect();
     let policy = row.policy.tuned(&values).map_err(|error| error.to_string())?;
     let groups = if options.quick { 2 } else { options.groups };
@@ -289,7 +289,7 @@ fn left(options: &BenchOptions, row: &Row, case: &Case, seed: u64) -> Result<Lef
     let of = |values: Vec<(&'static str, f64)>, wanted| {
         values.into_iter().find(|(name, _)| *name == wanted).map_or(0.0, |(_, value)| value)
     };
-    Ok(Left {
+    Ok(RunResult {
         extents: of(measure::files(files.iter()), "extents/file"),
         large: of(measure::free_runs(alone.engine().free_runs()), ">=512 %"),
         near: measure::neighbours(files.iter()),

@@ -8,7 +8,7 @@ use crate::numbers::float;
 use crate::results::{Criteria, Figures};
 
 impl Criteria {
-    /// What an engine counted.
+    /// Turns an engine's statistics into counts by criterion.
     pub(crate) fn of(stats: &Stats) -> Criteria {
         let by = |count: fn(&CriterionStats) -> u64| -> Figures {
             Criterion::ALL.iter().map(|c| (c.name(), float(count(&stats.criterion(*c))))).collect()
@@ -23,7 +23,7 @@ impl Criteria {
         }
     }
 
-    /// Whether the policy has criteria, and any was met.
+    /// Returns true if the policy has criteria, and any was met.
     pub(crate) fn has_hits(&self) -> bool {
         self.hits.0.iter().any(|(_, hits)| *hits > 0.0)
     }

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-use crash::{Depth, Limits, Order, Tally, Violation, Workload, explore, faults, replay, workload, workloads};
+use crash::{
+    Depth, Limits, Order, Violation, Workload, WorkloadCounts, explore, faults, replay, workload, workloads,
+};
 use serde_json::{Value, json};
 
 use crate::table;
@@ -57,7 +59,7 @@ fn every(word: &str) -> Result<u64, String> {
     if word == "none" { Ok(0) } else { word.parse().map_err(|_| "a number, or none".into()) }
 }
 
-/// Whether all is as it should be.
+/// Runs a campaign; returns true if all is as it should be.
 pub(crate) fn crash(options: &Options) -> Result<bool, String> {
     if options.list {
         print!("{}", list());
@@ -182,8 +184,8 @@ fn explore_all(options: &Options, chosen: &[Workload]) -> bool {
 const COLUMNS: [&str; 8] =
     ["order", "workload", "runs", "crash states", "distinct", "judged", "by e2fsck", "violations"];
 
-fn cells(name: &str, tallies: &[Tally]) -> [String; 7] {
-    let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>().to_string();
+fn cells(name: &str, tallies: &[WorkloadCounts]) -> [String; 7] {
+    let sum = |of: fn(&WorkloadCounts) -> u64| tallies.iter().map(of).sum::<u64>().to_string();
     [
         name.into(),
         sum(|tally| tally.runs),
@@ -195,7 +197,7 @@ fn cells(name: &str, tallies: &[Tally]) -> [String; 7] {
     ]
 }
 
-fn in_text(order: Order, tallies: &[Tally], seconds: f64) -> String {
+fn in_text(order: Order, tallies: &[WorkloadCounts], seconds: f64) -> String {
     let mut lines = vec![COLUMNS.map(String::from).to_vec()];
     let line = |cells: [String; 7]| [order.name().to_string()].into_iter().chain(cells).collect();
     lines.extend(tallies.iter().map(|tally| line(cells(tally.workload.name, std::slice::from_ref(tally)))));
@@ -215,9 +217,9 @@ fn of_violation(violation: &Violation) -> Value {
     json!({ "order": order, "workload": workload.name, "seed": seed, "state": state, "name": name, "what": what, "command": command })
 }
 
-fn in_json(order: Order, tallies: &[Tally], seconds: f64) -> Value {
+fn in_json(order: Order, tallies: &[WorkloadCounts], seconds: f64) -> Value {
     let rows = tallies.iter().map(|tally| {
-        let Tally { workload, runs, met, judged, distinct, by_e2fsck, violations } = tally;
+        let WorkloadCounts { workload, runs, met, judged, distinct, by_e2fsck, violations } = tally;
         json!({
             "workload": workload.name, "runs": runs, "crash_states": met, "distinct": distinct, "judged": judged,
             "by_e2fsck": by_e2fsck, "violations": violations.iter().map(of_violation).collect::<Vec<_>>(),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::results::{Cell, Record};
 
-/// What names a cell: two with the same key are the same measurement.
+/// Name of a cell: two with the same key are the same measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Key {
     pub(crate) table: String,
@@ -39,7 +39,7 @@ impl Key {
     }
 }
 
-/// What a job finds: a cell, last, and what else is to be kept with it.
+/// Records of a job: a cell, last, and what else is to be kept with it.
 pub(crate) type Found = Vec<Record>;
 
 /// Measures the cell of a key.
@@ -120,7 +120,7 @@ pub(crate) fn run(
     }
 }
 
-/// What an earlier run found: its cell, and what stands before it up to the cell before.
+/// Records of an earlier run: its cell, and what stands before it up to the cell before.
 fn found_earlier(earlier: &[Record], key: &Key) -> Option<Found> {
     let at = earlier.iter().rposition(|record| matches!(record, Record::Cell(cell) if key.names(cell)))?;
     let before = earlier[..at].iter().rposition(|record| {
@@ -133,7 +133,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a job found, with its place among the jobs: readers need not depend on which job ended first.
+/// Adds its place among the jobs to a job's records: readers need not depend on which job ended first.
 fn numbered(mut found: Found, at: usize) -> Found {
     for record in &mut found {
         if let Record::Cell(cell) = record {

@@ -13,7 +13,7 @@ use crate::measure;
 /// Measures of files and of free space.
 ///
 /// # Errors
-/// What is broken in the volume.
+/// Damage of the volume.
 pub(crate) fn measures(volume: &Volume) -> platfs::Result<Vec<(&'static str, f64)>> {
     let mut values = measure::files(files(volume)?.iter());
     values.extend(measure::free_runs(free_runs(volume)?.into_iter()));
@@ -23,7 +23,7 @@ pub(crate) fn measures(volume: &Volume) -> platfs::Result<Vec<(&'static str, f64
 /// All regular files, each once, as runs of blocks.
 ///
 /// # Errors
-/// What is broken in the volume.
+/// Damage of the volume.
 pub(crate) fn files(volume: &Volume) -> platfs::Result<Vec<File>> {
     let (mut files, mut seen) = (Vec::new(), HashSet::new());
     let mut walk = Walk::new(volume);

@@ -88,7 +88,7 @@ enum Command {
     /// Crashes, state by state: whether recovery makes of each what was promised.
     #[cfg(feature = "whole")]
     Crash(crashes::Options),
-    /// The same workloads in real time on images: the library, `plat mount`, and the kernel's file systems.
+    /// Workloads in real time on images: the library, `plat mount`, and the kernel's file systems.
     #[cfg(feature = "whole")]
     Peers(peers::PeersOptions),
     /// The port of mballoc beside the kernel's: counters, and the place of every file.

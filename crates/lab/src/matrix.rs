@@ -118,7 +118,7 @@ const BASE: u64 = 64 << 20;
 /// Runs the matrix of a file.
 ///
 /// # Errors
-/// What is wrong with the file, in which line; a cell that could not be measured.
+/// A fault of the file, with its line; a cell that could not be measured.
 pub(crate) fn run(options: &MatrixOptions) -> Result<(), String> {
     let failure = |error: &dyn std::fmt::Display| format!("{}: {error}", options.file.display());
     let text = std::fs::read_to_string(&options.file).map_err(|error| failure(&error))?;

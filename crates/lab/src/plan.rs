@@ -5,7 +5,7 @@ use placement::policy::POLICIES;
 use placement::policy::tunable::{self, SettingError, Tunable};
 use placement::{BlockPolicyKind, DirectoryPolicyKind, Engine, Layout};
 
-use crate::drive::{Change, Drive};
+use crate::drive::{Drive, ParameterSetting};
 use crate::system::{EngineAlone, Writing, describe_empty, layout};
 use crate::tape::Tape;
 
@@ -25,10 +25,10 @@ pub(crate) struct Plan {
     /// Tunables set on the command line.
     pub(crate) sets: Vec<Setting>,
     /// Parameters of the machine set on the command line.
-    pub(crate) machine: Vec<Change>,
+    pub(crate) machine: Vec<ParameterSetting>,
     /// Where the requests of engines go.
     pub(crate) tape: Tape,
-    /// Whether samples along the way are wanted of experiments that age, of the first seed.
+    /// True if samples along the way are wanted of experiments that age, of the first seed.
     pub(crate) samples: bool,
 }
 
@@ -52,7 +52,7 @@ impl Setting {
     /// Reads `name=value` or `policy:name=value`.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// The fault of the text, and what would be right.
     pub(crate) fn read(text: &str) -> Result<Setting, String> {
         let (key, value) = text.split_once('=').ok_or_else(|| format!("{text}: say name=value"))?;
         let (policy, name) = match key.split_once(':') {
@@ -103,7 +103,7 @@ impl Plan {
         self.said(row.name, row.tunables, own)
     }
 
-    /// The same of a policy for directories, which has none of an experiment.
+    /// Tunables of a policy for directories, which has none of an experiment.
     pub(crate) fn directory_tunables(&self, policy: DirectoryPolicyKind) -> Vec<(String, u32)> {
         let row = policy.row();
         self.said(row.name, row.tunables, &[])
@@ -158,12 +158,12 @@ impl Plan {
         POLICIES.iter().filter(|row| self.asks_for(row.name)).map(|row| row.kind).collect()
     }
 
-    /// Whether a policy was asked for by this name.
+    /// Returns true if a policy was asked for by this name.
     pub(crate) fn asks_for(&self, name: &str) -> bool {
         self.policies.iter().any(|asked| asked == name)
     }
 
-    /// Whether a case was asked for.
+    /// Returns true if a case was asked for.
     pub(crate) fn wants(&self, case: &str) -> bool {
         case.contains(&self.case)
     }

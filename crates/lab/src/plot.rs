@@ -29,7 +29,7 @@ fn long_runs(frame: &Aging) -> f64 {
 /// Writes the plots of all cases into a directory, which is made if need be; returns their names.
 ///
 /// # Errors
-/// What the file system says.
+/// Errors of the file system.
 pub(crate) fn write(dir: &Path, frames: &[Aging]) -> std::io::Result<Vec<String>> {
     std::fs::create_dir_all(dir)?;
     let mut names = Vec::new();

@@ -31,7 +31,7 @@ pub(crate) struct ReplayOptions {
 /// Replays a trace under each policy and prints the figures of all.
 ///
 /// # Errors
-/// What is wrong with the options or the trace.
+/// A fault of the options or of the trace.
 pub(crate) fn run(options: &ReplayOptions) -> Result<(), String> {
     let plan = Plan { policies: options.policies.clone(), sets: options.sets.clone(), ..Plan::default() };
     let unknown = options.policies.iter().find(|name| BlockPolicyKind::named(name).is_none());
@@ -209,7 +209,7 @@ impl Replay {
 /// Replays a trace under one policy.
 ///
 /// # Errors
-/// What is wrong with the trace, or with its file.
+/// A fault of the trace, or of its file.
 fn replay(path: &Path, policy: BlockPolicyKind, plan: &Plan) -> Result<Cell, String> {
     let shown = path.display();
     let named = |error: TraceError| format!("{shown}: {error}");

@@ -41,7 +41,7 @@ pub(crate) struct Session {
     pub(crate) command: String,
 }
 
-/// What it ran on.
+/// Machine that a session ran on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Machine {
@@ -66,7 +66,7 @@ pub(crate) struct Cell {
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub(crate) parameters: Map<String, Value>,
     pub(crate) figures: Figures,
-    /// What the documents give for it, under the same names where the meaning is the same.
+    /// Published figures for it, under the same names where the meaning is the same.
     #[serde(skip_serializing_if = "Figures::is_empty")]
     pub(crate) published: Figures,
     /// Of all before, and of the program that found it. Without it a cell is not taken for one of this program.
@@ -74,7 +74,7 @@ pub(crate) struct Cell {
     pub(crate) digest: String,
 }
 
-/// Whether something that a table should show holds.
+/// Judgement of something that a table should show.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Verdict {
@@ -92,7 +92,7 @@ pub(crate) struct Size {
     pub(crate) case: String,
     pub(crate) figure: String,
     pub(crate) system: String,
-    /// What the system, or the case, is divided by.
+    /// System or case that it is divided by.
     pub(crate) over: String,
     /// Ours, the half of its interval of 95 % over seeds, and the published one with its own bounds.
     pub(crate) ratio: Option<f64>,
@@ -124,7 +124,7 @@ impl Class {
     pub(crate) const ALL: [Class; 5] =
         [Class::Reproduced, Class::Near, Class::Direction, Class::Not, Class::Undefined];
 
-    /// What it is called.
+    /// Name in results.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Class::Reproduced => "reproduced",
@@ -190,7 +190,7 @@ pub(crate) struct Extents {
     pub(crate) runs: Vec<(u64, u64)>,
 }
 
-/// What an engine counted: what mballoc's criteria did, and everything else.
+/// Counts of an engine: what mballoc's criteria did, and everything else.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Criteria {
@@ -212,7 +212,7 @@ pub(crate) struct Criteria {
     pub(crate) counters: Figures,
 }
 
-/// What could not run, and why.
+/// Case that could not run, and why.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Skipped {
@@ -301,7 +301,7 @@ impl Results {
     /// Opens a file or makes it, drops a line that was cut off, and begins a session.
     ///
     /// # Errors
-    /// What the file system says, with the name of the file.
+    /// Errors of the file system, with the name of the file.
     pub(crate) fn append(path: &Path) -> Result<Results, String> {
         let failure = |error| format!("{}: {error}", path.display());
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failure)?;
@@ -315,7 +315,7 @@ impl Results {
     /// Appends one line, with one write: a reader at the same time sees all of it or an unfinished last line.
     ///
     /// # Errors
-    /// What the file system says, with the name of the file.
+    /// Errors of the file system, with the name of the file.
     pub(crate) fn add(&self, record: impl Into<Record>) -> Result<(), String> {
         let failure = |error: &dyn fmt::Display| format!("{}: {error}", self.path.display());
         let mut line = serde_json::to_string(&record.into()).map_err(|error| failure(&error))?;
@@ -364,7 +364,7 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Record>, String> {
     Ok(records)
 }
 
-/// What this very program left in a file of results, if there is one. Cells of other programs, or with figures that were
+/// Reads the records that this very program left in a file of results, if there is one. Cells of other programs, or with figures that were
 /// changed since, are left out, and counted on standard error.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::drive::Change;
+use crate::drive::ParameterSetting;
 use crate::experiment::{EXPERIMENTS, Experiment, Kind, cells, founding, sizes};
 use crate::jobs::{self, Bounds};
 use crate::plan::{Plan, Setting};
@@ -41,8 +41,8 @@ pub(crate) struct RunOptions {
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = Setting::read)]
     sets: Vec<Setting>,
     /// Sets a parameter of the founding documents' machines, where theirs is not known.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = Change::read)]
-    machine: Vec<Change>,
+    #[arg(long, value_name = "NAME=VALUE", value_parser = ParameterSetting::read)]
+    machine: Vec<ParameterSetting>,
     /// Prints the engines' counters after the figures, in the shape of the kernel's mb_stats.
     #[arg(long, conflicts_with_all = ["json", "csv"])]
     stats: bool,
@@ -104,7 +104,7 @@ fn chosen(options: &RunOptions) -> Result<Vec<(&'static Experiment, &str)>, Stri
 /// Runs experiments and prints each as soon as it is done; whether all that the founding documents say holds.
 ///
 /// # Errors
-/// What is wrong with the options; a cell that could not be measured; the file of results.
+/// A fault of the options; a cell that could not be measured; the file of results.
 pub(crate) fn run(options: &RunOptions) -> Result<bool, String> {
     let chosen = chosen(options)?;
     let earlier = crate::results::earlier(options.results.as_deref())?;

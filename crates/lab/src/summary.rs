@@ -26,7 +26,7 @@ impl Summary {
         Some(Summary { n, min, max, median, avg, stddev })
     }
 
-    /// Whether the means differ significantly at 95 % by Welch's t test.
+    /// Returns true if the means differ significantly at 95 % by Welch's t test.
     pub(crate) fn differs(&self, other: &Summary) -> bool {
         let (a, b) = (self.variance(), other.variance());
         if self.n < 2 || other.n < 2 || a + b == 0.0 {

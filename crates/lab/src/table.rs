@@ -73,7 +73,7 @@ pub(crate) fn mean(cells: &[Cell], case: &str, system: &str, figure: &str) -> Op
     summary(cells, case, system, figure).map(|summary| summary.avg)
 }
 
-/// What was published for a case and a system.
+/// Published figure for a case and a system.
 pub(crate) fn published(cells: &[Cell], case: &str, system: &str, figure: &str) -> Option<f64> {
     cells.iter().find(|cell| cell.case == case && cell.system == system)?.published.get(figure)
 }

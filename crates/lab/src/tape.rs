@@ -30,7 +30,7 @@ impl Tape {
     /// A tape in a new file.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub(crate) fn create(path: &Path) -> std::io::Result<Tape> {
         let file = std::fs::File::create(path)?;
         let state = State { file, recorder: None, engines: 0, failed: Arc::default() };
@@ -58,7 +58,7 @@ impl Tape {
     /// Ends the recording.
     ///
     /// # Errors
-    /// What went wrong: no volume or several, or the file system.
+    /// No volume or several; errors of the file system.
     pub(crate) fn finish(&self) -> Result<(), String> {
         let Some(state) = &self.0 else { return Ok(()) };
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! What an archive makes: the names, kinds and lengths of its members, in order, contents left out.
+//! Members of an archive: names, kinds and lengths, in order, contents left out.
 //!
 //! Excludes the tar format, which is `platfs_image`'s; attributes and devices, which are passed over.
 
@@ -13,9 +13,9 @@ use platfs_image::archive::{Entry, EntryKind, Input, Reader};
 /// Longest path: that of Linux. Each directory above a member is kept by its path.
 const PATH: usize = 4096;
 
-/// What a member is.
+/// Kind of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum MemberKind {
     Directory,
     /// Its length.
     File(u64),
@@ -29,7 +29,7 @@ pub(crate) enum What {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     pub(crate) path: String,
-    pub(crate) what: What,
+    pub(crate) what: MemberKind,
 }
 
 /// An archive in a file of a length.
@@ -48,7 +48,7 @@ impl Input for Archive {
 /// The members of an archive, directories above them included, each path once.
 ///
 /// # Errors
-/// What can't be read, and where the archive is damaged.
+/// Parts that can't be read, and where the archive is damaged.
 pub(crate) fn members(path: &Path) -> Result<Vec<Member>, String> {
     let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let file = File::open(path).map_err(|error| named(&error))?;
@@ -71,26 +71,26 @@ fn read(archive: impl Input) -> Result<Vec<Member>, String> {
     Ok(found)
 }
 
-fn what(entry: &Entry) -> Option<What> {
+fn what(entry: &Entry) -> Option<MemberKind> {
     let target = || String::from_utf8_lossy(&entry.target).into_owned();
     match entry.kind {
-        EntryKind::Directory => Some(What::Directory),
-        EntryKind::File => Some(What::File(entry.size)),
-        EntryKind::HardLink => Some(What::Link(plain(&target())?)),
-        EntryKind::Symlink => Some(What::Symlink(target())),
+        EntryKind::Directory => Some(MemberKind::Directory),
+        EntryKind::File => Some(MemberKind::File(entry.size)),
+        EntryKind::HardLink => Some(MemberKind::Link(plain(&target())?)),
+        EntryKind::Symlink => Some(MemberKind::Symlink(target())),
         EntryKind::CharDevice | EntryKind::BlockDevice | EntryKind::Fifo => None,
     }
 }
 
 /// A later member of the same path is the same file written again; here it is passed over.
-fn add(found: &mut Vec<Member>, known: &mut BTreeSet<String>, path: String, what: What) {
+fn add(found: &mut Vec<Member>, known: &mut BTreeSet<String>, path: String, what: MemberKind) {
     let above = path.match_indices('/').map(|(at, _)| &path[..at]);
     for directory in above {
         if known.insert(directory.into()) {
-            found.push(Member { path: directory.into(), what: What::Directory });
+            found.push(Member { path: directory.into(), what: MemberKind::Directory });
         }
     }
-    let linked = !matches!(&what, What::Link(to) if !known.contains(to));
+    let linked = !matches!(&what, MemberKind::Link(to) if !known.contains(to));
     if linked && known.insert(path.clone()) {
         found.push(Member { path, what });
     }
@@ -144,12 +144,12 @@ mod tests {
         ];
         let found: Vec<_> = read(&archive.concat()).unwrap().into_iter().map(|m| (m.path, m.what)).collect();
         let expected = [
-            ("a", What::Directory),
-            ("a/b", What::Directory),
-            ("a/b/file", What::File(5)),
-            ("a/long", What::Symlink("target".into())),
-            ("a/paxy", What::File(600)),
-            ("a/c", What::Link("a/b/file".into())),
+            ("a", MemberKind::Directory),
+            ("a/b", MemberKind::Directory),
+            ("a/b/file", MemberKind::File(5)),
+            ("a/long", MemberKind::Symlink("target".into())),
+            ("a/paxy", MemberKind::File(600)),
+            ("a/c", MemberKind::Link("a/b/file".into())),
         ];
         assert_eq!(found, expected.map(|(path, what)| (path.to_string(), what)));
     }

@@ -1,6 +1,6 @@
-//! What a drive did, in numbers.
+//! Work of a drive, in numbers.
 
-/// What the drive did.
+/// Counts of a drive's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
     /// Requests that the mechanism served, and their bytes.
@@ -21,7 +21,7 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// What came since.
+    /// Returns the counts since an earlier moment.
     pub(crate) fn since(self, before: Figures) -> Figures {
         Figures {
             reads: self.reads - before.reads,

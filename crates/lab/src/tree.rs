@@ -1,6 +1,6 @@
 //! The ports tree: 6,596 directories and 13,868 files, as checked out of CVS in 2001.
 //!
-//! What is known of the real one: the two counts, 45 categories with about 24 ports each, `files`
+//! Known of the real one are the two counts, 45 categories with about 24 ports each, `files`
 //! and `pkg` directories in the ports, and a `CVS` directory with three files at every level. With
 //! those the shape is:
 //!

@@ -56,7 +56,7 @@ pub(crate) struct WorkOptions {
 /// Runs it and prints a line per phase and kind of call.
 ///
 /// # Errors
-/// What is wrong with the options; the first call that failed.
+/// A fault of the options; the first call that failed.
 pub(crate) fn work(options: &WorkOptions) -> Result<(), String> {
     if options.workload == "list" {
         list();

@@ -1,4 +1,4 @@
-//! What is printed has no reader, or can't be written.
+//! Output that has no reader, or can't be written.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ondisk::units::InodeNumber;
-use platfs::check::{Outcome, Place};
+use platfs::check::{Location, Outcome};
 
 use platfs_image::text::Shown;
 
@@ -56,7 +56,7 @@ impl Names {
 
     /// A place as people read it; empty for the volume as a whole.
     #[must_use]
-    pub fn place(&self, place: &Place) -> String {
+    pub fn place(&self, place: &Location) -> String {
         let mut parts = Vec::new();
         match (place.inode, &place.name) {
             (Some(directory), Some(name)) => match self.path(directory) {

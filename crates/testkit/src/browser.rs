@@ -137,13 +137,13 @@ impl Browser {
         self.command("goog/cdp/execute", &json!({ "cmd": command, "params": parameters }))
     }
 
-    /// What the page would look like on a system set to dark colours, or light ones.
+    /// Shows the page as on a system set to dark colours, or light ones.
     pub fn prefer(&self, scheme: &str) {
         let feature = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.devtools("Emulation.setEmulatedMedia", &json!({ "features": feature }));
     }
 
-    /// What the page has said on its console since the last call, errors and warnings only.
+    /// Takes the messages on the page's console since the last call, errors and warnings only.
     ///
     /// # Panics
     /// When the browser gives no answer.

@@ -4,7 +4,7 @@ use crate::tool;
 use std::path::Path;
 use std::process::Output;
 
-/// What e2fsck says of `image`: empty when it exits 0 and complains of nothing, else its whole output.
+/// Complaints of e2fsck about `image`: empty when it exits 0 and complains of nothing, else its whole output.
 ///
 /// # Panics
 /// When e2fsck is not installed or cannot be started.
@@ -14,7 +14,7 @@ pub fn complaints(image: &Path) -> String {
     judged(&output, image)
 }
 
-/// The same of an `e2fsck -fn` that was run already.
+/// Complaints of an `e2fsck -fn` that was run already.
 pub fn judged(output: &Output, image: &Path) -> String {
     let both = [&output.stdout, &output.stderr];
     let text = both.map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();

@@ -30,9 +30,9 @@ pub struct Recipe {
     pub size: &'static str,
     /// Options for mke2fs, or for genext2fs.
     pub options: &'static [&'static str],
-    /// What puts files in.
+    /// Tool that puts files in.
     pub maker: Maker,
-    /// What must be true of the image.
+    /// Conditions that must be true of the image.
     pub premises: &'static [Premise],
 }
 
@@ -169,7 +169,7 @@ impl Recipe {
         Ok(())
     }
 
-    /// Whether the image is for this feature.
+    /// Returns true if the image is for this feature.
     fn wants(&self, feature: &str) -> bool {
         self.premises.iter().any(|premise| matches!(premise, Premise::Feature(name) if *name == feature))
     }

@@ -1,4 +1,4 @@
-//! What the tests of platfs share: nothing here is part of the product.
+//! Tools that the tests of platfs share: nothing here is part of the product.
 //!
 //! - [`again`]: a test that runs once more in a process of its own.
 //! - [`browser`]: a browser without a window.

@@ -10,7 +10,7 @@ use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::ffi::c_void;
 use std::ptr;
 
-/// Whether writes into a mapping reach the file.
+/// Effect of writes into a mapping on the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sharing {
     /// Yes: every reader of the file sees them.

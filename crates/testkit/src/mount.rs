@@ -20,7 +20,7 @@ impl Mounted {
     /// Mounts `image` on a loop device, read-only, by the kernel's ext4 driver.
     ///
     /// # Errors
-    /// What mount(8) said: no root, no loop device, or a format that this kernel cannot mount.
+    /// The message of mount(8): no root, no loop device, or a format that this kernel cannot mount.
     pub fn read_only(image: &Path) -> Result<Self, String> {
         Self::kernel(image, "loop,ro")
     }
@@ -52,7 +52,7 @@ impl Mounted {
     /// Mounts `image` read-only by fuse2fs: it takes block sizes above the page size, and features that this kernel lacks.
     ///
     /// # Errors
-    /// What fuse2fs said, or that it is not installed.
+    /// The message of fuse2fs, or that it is not installed.
     pub fn fuse2fs(image: &Path) -> Result<Self, String> {
         if tool::find("fuse2fs").is_none() {
             return Err("fuse2fs is not installed".into());

@@ -47,7 +47,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What every format and tool can hold: small, with plain names' worth of attributes and no giant.
+    /// Options that every format and tool can hold: small, with plain names' worth of attributes and no giant.
     pub fn modest() -> Self {
         Self { many: 300, longest_symlink: 1000, xattr_bytes: 600, huge: false, ..Self::default() }
     }

@@ -16,7 +16,7 @@ pub use take::{digest, target_digest};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What is compared, beside what always is.
+/// Fields to compare, beside those that always are.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// Holes are compared after data ranges were rounded outward to this many bytes (a power of two); 0 leaves them out.
@@ -81,12 +81,12 @@ impl Entry {
         self.mode & 0o170_000
     }
 
-    /// Whether this is a directory.
+    /// Returns true if this is a directory.
     pub fn is_directory(&self) -> bool {
         self.kind() == 0o040_000
     }
 
-    /// Whether this is a socket.
+    /// Returns true if this is a socket.
     pub fn is_socket(&self) -> bool {
         self.kind() == 0o140_000
     }

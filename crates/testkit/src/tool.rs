@@ -39,7 +39,7 @@ pub fn have_root(test: &str) -> bool {
     root
 }
 
-/// Whether this process is root.
+/// Returns true if this process is root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -55,7 +55,7 @@ pub const KINDS: &[Kind] = &[
 ];
 
 /// A volume that is being worked on through a mount of the kernel.
-pub struct Worked {
+pub struct UncleanVolume {
     image: PathBuf,
     mounted: Mounted,
     random: Random,
@@ -65,7 +65,7 @@ pub struct Worked {
 /// Attempts to find the image still. The kernel writes in bursts.
 const TRIES: u32 = 50;
 
-impl Worked {
+impl UncleanVolume {
     /// Makes a volume in `scratch` and mounts it.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Worked {
         tool::run(tool::command("mke2fs").args(["-q", "-F"]).args(kind.mke2fs).arg(&image).arg("24M"));
         let options = format!("loop,rw,acl,user_xattr,commit=1,{}", kind.mount);
         let mounted = Mounted::kernel(&image, &options)?;
-        Ok(Worked { image, mounted, random: Random(seed), made: 0 })
+        Ok(UncleanVolume { image, mounted, random: Random(seed), made: 0 })
     }
 
     /// `steps` random changes. What fails because of earlier ones (a full volume, a name that is gone) is passed over.

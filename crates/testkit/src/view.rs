@@ -5,12 +5,12 @@ use crate::snapshot::{Rules, Snapshot};
 use crate::tool;
 use std::path::Path;
 
-/// What the kernel shows of `image`, or where it can't mount it (large blocks, features it lacks) fuse2fs; `None` with a message where neither can.
-pub fn seen(test: &str, image: &Path) -> Option<Seen> {
+/// Mounts `image` with the kernel, or where it can't (large blocks, features it lacks) with fuse2fs; `None` with a message where neither can.
+pub fn seen(test: &str, image: &Path) -> Option<MountedView> {
     match Mounted::read_only(image) {
-        Ok(mounted) => Some(Seen { tree: tree_of(&mounted), by_kernel: true, mounted }),
+        Ok(mounted) => Some(MountedView { tree: tree_of(&mounted), by_kernel: true, mounted }),
         Err(reason) => match Mounted::fuse2fs(image) {
-            Ok(mounted) => Some(Seen { tree: tree_of(&mounted), by_kernel: false, mounted }),
+            Ok(mounted) => Some(MountedView { tree: tree_of(&mounted), by_kernel: false, mounted }),
             Err(other) => {
                 tool::skip(test, &format!("no mount: {reason}; {other}"));
                 None
@@ -20,7 +20,7 @@ pub fn seen(test: &str, image: &Path) -> Option<Seen> {
 }
 
 /// A mounted image and what is in it.
-pub struct Seen {
+pub struct MountedView {
     /// Its tree.
     pub tree: Snapshot,
     /// The kernel showed it, not fuse2fs.
@@ -29,7 +29,7 @@ pub struct Seen {
     pub mounted: Mounted,
 }
 
-impl Seen {
+impl MountedView {
     /// `rules` without what this view does not show: fuse2fs hides holes, and shows whole seconds only.
     pub fn rules(&self, rules: Rules) -> Rules {
         if self.by_kernel { rules } else { Rules { hole_granularity: 0, nanoseconds: false, ..rules } }

@@ -1,4 +1,4 @@
-//! What is reachable from outside of a crate, a line for each thing that a caller can write.
+//! Interface of a crate as seen from outside, a line for each thing that a caller can write.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ pub fn of(source: &Source, package: &str) -> BTreeSet<String> {
     lines
 }
 
-/// What is public, by the paths that lead there.
+/// Public items, by the paths that lead there.
 struct Reach<'s> {
     source: &'s Source,
     found: BTreeMap<Target, BTreeSet<String>>,
@@ -76,12 +76,12 @@ impl Reach<'_> {
     }
 }
 
-/// Whether something is not for callers.
+/// Returns true if something is not for callers.
 fn is_hidden(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| text::of(attribute.meta.to_token_stream()) == "doc(hidden)")
 }
 
-/// What attributes promise: derived traits, that more fields or variants may come.
+/// Promises of attributes: derived traits, that more fields or variants may come.
 fn promises(attributes: &[Attribute]) -> String {
     let texts = attributes.iter().map(|attribute| text::of(attribute.meta.to_token_stream()));
     let kept = texts.filter(|text| text.starts_with("derive(") || text == "non_exhaustive");

@@ -31,7 +31,7 @@ pub struct Module {
     pub items: Vec<Item>,
 }
 
-/// What a path leads to.
+/// Item that a path leads to.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Target {
     Module(Id),
@@ -65,7 +65,7 @@ fn is_public(visibility: &Visibility) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
-/// Whether something is there in the library: not only for its tests or its documentation.
+/// Returns true if something is there in the library: not only for its tests or its documentation.
 fn is_compiled(attributes: &[Attribute]) -> bool {
     !attributes.iter().any(|attribute| {
         let text = super::text::of(quote::ToTokens::to_token_stream(&attribute.meta));
@@ -139,7 +139,7 @@ impl Source {
         self.modules[id].items.iter().find(|item| name_of(item).is_some_and(|(found, _)| found == name))
     }
 
-    /// What a path that is written in a module leads to.
+    /// Resolves a path that is written in a module.
     pub fn resolve(&self, id: Id, path: &[String]) -> Target {
         self.follow(id, path, STEPS).unwrap_or_else(|| Target::Foreign(path.to_vec()))
     }

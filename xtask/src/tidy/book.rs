@@ -11,7 +11,7 @@ use std::path::Path;
 const FOLDERS: [&str; 2] = ["", "guides"];
 const SUMMARY: &str = "SUMMARY.md";
 
-/// What is wrong between the pages, their table, and what they lead to.
+/// Finds faults between the pages, their table, and what they lead to.
 pub(super) fn check(root: &Path, found: &mut Vec<String>) {
     let docs = root.join("docs");
     let summary = fs::read_to_string(docs.join(SUMMARY)).unwrap_or_default();

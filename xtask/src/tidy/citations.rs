@@ -6,7 +6,7 @@
 use super::source::in_name;
 use std::collections::BTreeSet;
 
-/// What the code cites.
+/// Citations of the code.
 #[derive(Default)]
 pub(super) struct Cited {
     /// Invariants by number.
@@ -22,7 +22,7 @@ impl Cited {
     }
 }
 
-/// What sections and citations don't agree on.
+/// Finds where sections and citations don't agree.
 pub(super) fn check_sections(document: &str, cited: &Cited, found: &mut Vec<String>) {
     let headings = document.lines().filter_map(|line| line.strip_prefix("## ")?.split_once(": "));
     let defined: BTreeSet<&str> = headings.map(|(name, _)| name).collect();
@@ -63,7 +63,7 @@ fn sections_cited(source: &str) -> impl Iterator<Item = String> + '_ {
 /// Invariants that no line of code cites yet.
 pub(super) const UNCITED: &[u16] = &[];
 
-/// What citations and document don't agree on. `cited` is what [`citations`] found in all sources.
+/// Finds where citations and document don't agree. `cited` is what [`citations`] found in all sources.
 pub(super) fn check_invariants(document: &str, cited: &Cited, uncited: &[u16], found: &mut Vec<String>) {
     let cited = &cited.invariants;
     let defined = defined(document);

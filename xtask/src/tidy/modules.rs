@@ -128,7 +128,7 @@ impl Modules {
     }
 }
 
-/// What the root of a crate re-exports or imports, and the module that each name comes from.
+/// Names that the root of a crate re-exports or imports, and the module that each comes from.
 fn root_names(units: &[Unit], modules: &BTreeSet<String>) -> BTreeMap<String, String> {
     let trees = units.iter().filter(|unit| unit.is_root()).flat_map(|unit| uses(&unit.code));
     let named = trees.filter_map(|names| {

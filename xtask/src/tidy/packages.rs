@@ -1,4 +1,4 @@
-//! What a package needs that is published.
+//! Requirements of a package that is published.
 //!
 //! Owns: the rule for each crate whose manifest does not say `publish = false`. Excludes the order of publishing.
 
@@ -7,11 +7,11 @@ use std::path::Path;
 
 /// Files that each has in its own directory; links to those of the workspace will do.
 const FILES: [&str; 3] = ["README.md", "LICENSE-MIT", "LICENSE-APACHE"];
-/// What each manifest says.
+/// Keys that each manifest has.
 const KEYS: [&str; 6] =
     ["description", "repository", "keywords", "categories", "rust-version", "[package.metadata.docs.rs]"];
 
-/// What is missing in the package of a crate, or would not be in its archive.
+/// Finds what is missing in the package of a crate, or would not be in its archive.
 pub(super) fn check(root: &Path, path: &str, found: &mut Vec<String>) {
     let directory = root.join(path);
     let manifest = fs::read_to_string(directory.join("Cargo.toml")).unwrap_or_default();

@@ -5,7 +5,7 @@
 
 use super::source::Code;
 
-/// What compares with root.
+/// Comparisons with root.
 const FORMS: [&str; 6] = ["uid == 0", "uid != 0", "uid() == 0", "uid() != 0", "user == 0", "is_root()"];
 
 /// Files with such comparisons, how many, and what they are about.

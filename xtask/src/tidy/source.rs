@@ -30,7 +30,7 @@ impl Code {
     }
 }
 
-/// Whether a byte may stand in a name.
+/// Returns true if a byte may stand in a name.
 pub(super) fn in_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
@@ -80,7 +80,7 @@ fn word_end(source: &[u8], at: usize) -> usize {
     }
 }
 
-/// What ends the raw string that begins here, if one does.
+/// End of the raw string that begins here, if one does.
 fn raw_string(rest: &[u8]) -> Option<Vec<u8>> {
     let rest = rest.strip_prefix(b"b").unwrap_or(rest).strip_prefix(b"r")?;
     let hashes = rest.iter().take_while(|byte| **byte == b'#').count();

@@ -1,7 +1,7 @@
 use super::citations::{Cited, check_invariants, check_sections};
 use super::modules::{Modules, Unit, without_tests};
 use super::rungs::Ladder;
-use super::{check, check_file, ladder, long_lists, packages, slack};
+use super::{check, check_file, ladder, long_lists, packages, slack, words};
 use std::path::Path;
 
 fn findings(file: &str, text: &str) -> Vec<String> {
@@ -33,6 +33,7 @@ fn each_rule_is_findings() {
         ("crates/cli/src/ls.rs", "//! x\n// caf\u{e9}\n", "ASCII"),
         ("crates/cli/src/ls.rs", "//! x\nstruct BlockManager;\n", "Manager"),
         ("crates/cli/src/ls.rs", "//! x\nfn get_block() {}\n", "getter"),
+        ("crates/cli/src/ls.rs", "//! x\nuse fuse::Seat;\n", "ServerThread"),
         ("crates/cli/src/ls.rs", "use std::io;\n", "//!"),
         ("crates/cli/src/ls.rs", "//! x\nfn f() { FileDevice::new(file) }\n", "open_write"),
         ("crates/cli/src/ls.rs", "//! x\nfn f() { builder.overwrite(true) }\n", "build_file"),
@@ -53,6 +54,7 @@ fn what_is_allowed_is_not_findings() {
         ("crates/placement/src/engine.rs", "//! x\nuse ondisk::units::Block;\n"),
         ("crates/fs/tests/all.rs", "use testkit::fsck::assert_clean;\n"),
         ("crates/cli/src/ls.rs", "//! x\nfn target_path() {}\n"),
+        ("crates/cli/src/ls.rs", "//! x\n/// A Seat.\nstruct SeatCount;\n"),
         ("crates/open/src/door/mod.rs", "//! x\nfn f() { FileDevice::new(file) }\n"),
     ];
     for (file, text) in cases {
@@ -80,7 +82,7 @@ fn small(files: &[(&str, &str)]) -> Vec<Unit> {
     without_tests(rest.chain(files.iter().map(|(name, text)| Unit::new(name, name, text))).collect())
 }
 
-/// What the ladder says of a crate with these files.
+/// Findings of the ladder for a crate with these files.
 fn climbs(files: &[(&str, &str)]) -> Vec<String> {
     let mut found = Vec::new();
     ladder::check(&SMALL, &Modules::of(&small(files)), &mut found);
@@ -220,4 +222,15 @@ fn what_a_package_lacks_is_findings() {
     };
     assert_eq!(included("#[doc = include_str!(\"../README.md\")]", 1), 0);
     assert_eq!(included("x(include_str!(\"../../docs/a.md\"))", 1), 1);
+}
+
+#[test]
+fn doc_comments_that_do_not_say_the_thing_itself_are_counted() {
+    let text = "//! What it is.\n/// Whether it is.\n    /// The same.\n/// Whatever.\n// What.\n/// Returns what is.\n";
+    assert_eq!(words::openings(text), 3);
+    let mut found = Vec::new();
+    words::check_openings(&[("unbounded".into(), 0)], &mut found);
+    assert!(found.is_empty(), "{found:?}");
+    words::check_openings(&[("unbounded".into(), 1)], &mut found);
+    assert!(found.len() == 1 && found[0].contains("at most 0"), "{found:?}");
 }

@@ -149,7 +149,7 @@ impl Explorer {
         fs::write(path, bytes).unwrap();
     }
 
-    /// What the page's process has of its own, the most that it had with everything, and what the library has in the
+    /// Private memory of the page's process, the most that it had with everything, and that of the library in the
     /// worker that was used last.
     pub fn memory(&self) -> (u64, u64, u64) {
         let library = self.run("return Number(document.documentElement.dataset.memory)").as_u64().unwrap();
@@ -177,7 +177,7 @@ fn renderers() -> Vec<u32> {
     all.filter(|process| is_ours(*process)).filter(is_renderer).collect()
 }
 
-/// What a process has of its own, and the most that it ever had resident, the browser's code and shared memory included.
+/// Private memory of a process, and the most that it ever had resident, the browser's code and shared memory included.
 fn resident(process: u32) -> Option<(u64, u64)> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let bytes = |name: &str| -> Option<u64> {

@@ -151,7 +151,7 @@ impl Blocks {
         }
     }
 
-    /// What a pointer leads to; at most three levels.
+    /// Reads the blocks below a pointer; at most three levels.
     fn pointer(&mut self, subject: &Subject, pointer: u32, depth: u32, logical: u64) -> io::Result<()> {
         let start = Block(u64::from(pointer));
         let Ok(first) = u32::try_from(logical).map(FileBlock) else { return Ok(()) };

@@ -26,7 +26,7 @@ use crate::subject::Subject;
 /// Hashes are even; this one is above all.
 const HASH_MAX: u32 = 0xFFFF_FFFE;
 
-/// What a block of an indexed directory is.
+/// Role of a block in an indexed directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
     /// Nothing leads to it.
@@ -194,7 +194,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a block where names should be is one of the index instead.
+/// Returns true if a block where names should be is one of the index instead.
 pub(super) fn is_misplaced_node(bytes: &[u8], layout: Layout) -> bool {
     looks_like_node(bytes, layout) && Index::parse(bytes, Level::Node, layout).is_ok()
 }

@@ -9,12 +9,12 @@ use ondisk::inode::{I_BLOCK_LEN, Inode};
 use ondisk::units::{FileBlock, InodeNumber};
 use ondisk::xattr::{self, Entry, NameIndex, Value};
 
-use super::leaf::{Examiner, Spot, Whole};
-use crate::issue::Place;
+use super::leaf::{Examiner, RebuildDecision, RegionLocation};
+use crate::issue::Location;
 use crate::kinds::directories::{DIRECTORY_DOTDOT, ENTRY_DUPLICATE, INLINE_SIZE};
+use crate::reporter::{Finding, Reporter};
 use crate::staged::staging;
 use crate::subject::Subject;
-use crate::voice::{Finding, Voice};
 use platfs_device::Result;
 
 /// Name of the attribute behind its prefix `system.`.
@@ -62,16 +62,16 @@ pub(super) fn store(subject: &Subject, inode: &Inode, first: &[u8], second: &[u8
 pub(super) fn examine(
     subject: &Subject,
     mut examiner: Examiner<'_>,
-    voice: &mut Voice<'_, '_>,
-) -> Result<Whole> {
+    reporter: &mut Reporter<'_, '_>,
+) -> Result<RebuildDecision> {
     let inode = examiner.inode;
     let mut first = inode.raw().i_block;
     let mut second = second_part(inode).unwrap_or_default();
-    let mut changed = size(&mut second, inode, voice) | parent(&mut first, &mut examiner, voice);
-    let spot = |part| Spot { file_block: FileBlock(part), block: None, hashes: None };
+    let mut changed = size(&mut second, inode, reporter) | parent(&mut first, &mut examiner, reporter);
+    let region = |part| RegionLocation { file_block: FileBlock(part), block: None, hashes: None };
     let head = first.get_mut(PARENT_LEN..).unwrap_or_default();
-    changed |= examiner.walk(head, &spot(0), false, voice);
-    changed |= examiner.walk(&mut second, &spot(1), false, voice);
+    changed |= examiner.walk(head, &region(0), false, reporter);
+    changed |= examiner.walk(&mut second, &region(1), false, reporter);
     for (part, at) in std::mem::take(&mut examiner.whole.rename) {
         let region = if part.0 == 0 { first.get_mut(PARENT_LEN..).unwrap_or_default() } else { &mut second };
         rename(region, at, &mut examiner);
@@ -79,8 +79,8 @@ pub(super) fn examine(
     }
     examiner.whole.rebuild = false;
     examiner.seen.sort_unstable();
-    if voice.is_silent() && examiner.seen.windows(2).any(|pair| pair.first() == pair.last()) {
-        voice.found(&ENTRY_DUPLICATE, || Finding::new(Place::default(), "", ""));
+    if reporter.is_silent() && examiner.seen.windows(2).any(|pair| pair.first() == pair.last()) {
+        reporter.found(&ENTRY_DUPLICATE, || Finding::new(Location::default(), "", ""));
     }
     if changed {
         store(subject, inode, &first, &second)?;
@@ -89,14 +89,14 @@ pub(super) fn examine(
 }
 
 /// The second part holds whole entries or nothing.
-fn size(second: &mut Vec<u8>, inode: &Inode, voice: &mut Voice<'_, '_>) -> bool {
+fn size(second: &mut Vec<u8>, inode: &Inode, reporter: &mut Reporter<'_, '_>) -> bool {
     let len = second.len();
     if len == 0 || (len.is_multiple_of(4) && len >= dirent::MIN_ENTRY_LEN) {
         return false;
     }
-    let mend = voice.found(&INLINE_SIZE, || {
+    let mend = reporter.found(&INLINE_SIZE, || {
         Finding::new(
-            Place::inode(inode.number()),
+            Location::inode(inode.number()),
             format!("{len} bytes in the attribute"),
             "cut to whole entries",
         )
@@ -109,13 +109,18 @@ fn size(second: &mut Vec<u8>, inode: &Inode, voice: &mut Voice<'_, '_>) -> bool 
 }
 
 /// The parent must be an inode; which one is for the pass over the tree.
-fn parent(first: &mut [u8; I_BLOCK_LEN], examiner: &mut Examiner<'_>, voice: &mut Voice<'_, '_>) -> bool {
+fn parent(
+    first: &mut [u8; I_BLOCK_LEN],
+    examiner: &mut Examiner<'_>,
+    reporter: &mut Reporter<'_, '_>,
+) -> bool {
     examiner.found.dotdot = dirent::inline_parent(first);
     if examiner.found.dotdot.is_some() {
         return false;
     }
-    let place = Place::inode(examiner.inode.number());
-    let mend = voice.found(&DIRECTORY_DOTDOT, || Finding::new(place, "no parent", "the parent is put back"));
+    let place = Location::inode(examiner.inode.number());
+    let mend =
+        reporter.found(&DIRECTORY_DOTDOT, || Finding::new(place, "no parent", "the parent is put back"));
     if mend {
         set_parent(first, InodeNumber::ROOT);
         examiner.facts.dotdot_left.remove(u64::from(examiner.inode.number().index()));

@@ -1,7 +1,7 @@
 //! The entries of one block, or of one part of a directory inside its inode.
 //!
-//! The same walk serves threads that only want to know whether anything is wrong and the one that reports
-//! of it and mends it. It excludes the index above the blocks ([`super::index`]), the blocks' checksums and
+//! Both the silent threads, which only look for any fault, and the one that reports and mends use this walk.
+//! It excludes the index above the blocks ([`super::index`]), the blocks' checksums and
 //! where blocks are.
 
 use std::collections::HashMap;
@@ -12,25 +12,25 @@ use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 
 use super::Bounds;
-use super::found::Found;
 use super::hash::Hasher;
+use super::parents::DirectoryLinks;
 use super::salvage;
 use crate::facts::Facts;
-use crate::issue::Place;
+use crate::issue::Location;
 use crate::kinds::Kind;
 use crate::kinds::directories::{
     DIRECTORY_DOT, DIRECTORY_DOT_LENGTH, DIRECTORY_DOTDOT, ENTRY_BROKEN, ENTRY_DOT, ENTRY_DOTDOT,
     ENTRY_DUPLICATE, ENTRY_ENCODING, ENTRY_ENCRYPTED, ENTRY_NAME, ENTRY_NO_NAME, ENTRY_OUTSIDE, ENTRY_POLICY,
     ENTRY_RESERVED, ENTRY_ROOT, ENTRY_SELF, ENTRY_TYPE, ENTRY_UNUSED, ENTRY_VALUE, INDEX_HASH,
 };
-use crate::voice::{Finding, Voice};
+use crate::reporter::{Finding, Reporter};
 
 /// Least length of an encrypted name: one block of the cipher.
 const ENCRYPTED_MIN: usize = 16;
 
 /// Where a region is.
 #[derive(Clone, Copy)]
-pub(super) struct Spot {
+pub(super) struct RegionLocation {
     pub(super) file_block: FileBlock,
     pub(super) block: Option<Block>,
     /// Hashes that the index looks for here, both ends included.
@@ -40,9 +40,9 @@ pub(super) struct Spot {
 /// An entry's place in its directory.
 pub(super) type Position = (FileBlock, usize);
 
-/// What is to be done about a directory as a whole, once all its blocks were seen.
+/// Decision about a directory as a whole, taken once all its blocks were seen.
 #[derive(Default)]
-pub(super) struct Whole {
+pub(super) struct RebuildDecision {
     /// It is to be rewritten.
     pub(super) rebuild: bool,
     /// Entries whose names are there already, to be renamed then.
@@ -58,22 +58,22 @@ pub(super) struct Examiner<'a> {
     pub(super) layout: Layout,
     pub(super) inode: &'a Inode,
     pub(super) hasher: Option<Hasher>,
-    pub(super) found: &'a mut Found,
+    pub(super) found: &'a mut DirectoryLinks,
     /// Hashes of the names that this one may not repeat.
     pub(super) seen: &'a mut Vec<u64>,
-    /// The names themselves, unless the voice is silent.
+    /// The names themselves, unless the reporter is silent.
     pub(super) known: HashMap<Vec<u8>, InodeNumber>,
-    pub(super) whole: Whole,
-    /// Whether `.` and `..` were looked at.
+    pub(super) whole: RebuildDecision,
+    /// True if `.` and `..` were looked at.
     pub(super) headed: bool,
 }
 
 /// One entry, without borrowing its block.
 #[derive(Clone)]
-struct Seen {
+struct LiveEntry {
     at: usize,
     inode: InodeNumber,
-    /// What the inode is.
+    /// Type of the inode.
     file_type: Option<FileType>,
     type_code: u8,
     name: Range<usize>,
@@ -97,30 +97,30 @@ impl Examiner<'_> {
         self.inode.flags().contains(InodeFlags::ENCRYPT)
     }
 
-    fn place(&self, spot: &Spot) -> Place {
-        let place = Place::inode(self.inode.number()).at_file_block(spot.file_block);
-        match spot.block {
+    fn place(&self, region: &RegionLocation) -> Location {
+        let place = Location::inode(self.inode.number()).at_file_block(region.file_block);
+        match region.block {
             Some(block) => place.at_block(block),
             None => place,
         }
     }
 
     /// Examines the entries that cover `bytes`; the first two are `.` and `..` if `dots`. Whether
-    /// anything was changed. Ends early where a silent voice has found something, or a broken entry is to
+    /// anything was changed. Ends early where a silent reporter has found something, or a broken entry is to
     /// stay.
     pub(super) fn walk(
         &mut self,
         bytes: &mut [u8],
-        spot: &Spot,
+        region: &RegionLocation,
         dots: bool,
-        voice: &mut Voice<'_, '_>,
+        reporter: &mut Reporter<'_, '_>,
     ) -> bool {
-        let mut changed = dots && self.head(bytes, spot, voice);
+        let mut changed = dots && self.head(bytes, region, reporter);
         let mut at = 0;
         let mut before = None;
         let mut nth = if dots { 0 } else { 2 };
         while at < bytes.len() {
-            if voice.any() {
+            if reporter.any() {
                 return changed;
             }
             match entries_without_tail(bytes.get(at..).unwrap_or_default(), self.layout).next() {
@@ -129,17 +129,17 @@ impl Examiner<'_> {
                     if let Some(inode) = entry.inode.filter(|_| nth >= 2) {
                         let (type_code, name) = (entry.type_code, at + 8..at + 8 + entry.name.len());
                         let file_type = self.facts.file_type(inode);
-                        let seen = Seen { at, inode, file_type, type_code, name };
-                        changed |= self.entry(bytes, &seen, spot, voice);
+                        let seen = LiveEntry { at, inode, file_type, type_code, name };
+                        changed |= self.entry(bytes, &seen, region, reporter);
                     }
                     (before, at) = (Some((at, len)), at + len);
                 }
                 Some(Err(broken)) => match (broken.rule, nth >= 2) {
                     (EntryRule::NoName { len }, true) => {
-                        changed |= self.nameless(bytes, at, spot, voice);
+                        changed |= self.nameless(bytes, at, region, reporter);
                         (before, at) = (Some((at, len)), at + len);
                     }
-                    (rule, true) if self.broken(bytes, (at, rule), spot, voice) => {
+                    (rule, true) if self.broken(bytes, (at, rule), region, reporter) => {
                         changed = true;
                         let next = self.salvage(bytes, at, before);
                         if next > at {
@@ -170,17 +170,17 @@ impl Examiner<'_> {
         &mut self,
         bytes: &[u8],
         (at, rule): (usize, EntryRule),
-        spot: &Spot,
-        voice: &mut Voice<'_, '_>,
+        region: &RegionLocation,
+        reporter: &mut Reporter<'_, '_>,
     ) -> bool {
-        let mends = voice.found(&ENTRY_BROKEN, || {
+        let mends = reporter.found(&ENTRY_BROKEN, || {
             let next = self.next_sound(bytes, at);
             let kept = self.readable(bytes, at, next).is_some();
             let lost = if kept { "it is kept, since its name can be read" } else { "it is given up" };
-            Finding::new(self.place(spot), format!("the entry at byte {at}: {rule}"), lost)
+            Finding::new(self.place(region), format!("the entry at byte {at}: {rule}"), lost)
                 .expected(format!("the next sound entry begins at byte {next}"))
         });
-        if !mends && !voice.is_silent() {
+        if !mends && !reporter.is_silent() {
             // The names behind it are not known.
             self.facts.names_unknown();
             self.whole.stays = true;
@@ -235,10 +235,16 @@ impl Examiner<'_> {
         put(bytes, at + 4, &self.layout.encode_len(len));
     }
 
-    fn nameless(&mut self, bytes: &mut [u8], at: usize, spot: &Spot, voice: &mut Voice<'_, '_>) -> bool {
+    fn nameless(
+        &mut self,
+        bytes: &mut [u8],
+        at: usize,
+        region: &RegionLocation,
+        reporter: &mut Reporter<'_, '_>,
+    ) -> bool {
         let inode = bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
-        let found = voice.found(&ENTRY_NO_NAME, || {
-            Finding::new(self.place(spot), format!("inode {inode} without a name"), "the entry is removed")
+        let found = reporter.found(&ENTRY_NO_NAME, || {
+            Finding::new(self.place(region), format!("inode {inode} without a name"), "the entry is removed")
         });
         self.whole.stays |= !found;
         if found {
@@ -263,7 +269,7 @@ impl Examiner<'_> {
         }
     }
 
-    /// Whether a file may be in this encrypted directory: what has contents is encrypted as the directory is.
+    /// Returns true if a file may be in this encrypted directory: what has contents is encrypted as the directory is.
     fn has_policy(&self, inode: InodeNumber) -> bool {
         let has_contents = matches!(
             self.facts.file_type(inode),
@@ -273,7 +279,7 @@ impl Examiner<'_> {
     }
 
     /// Why an entry behind the first two is to be removed.
-    fn unwanted(&self, seen: &Seen, name: &[u8]) -> Option<&'static Kind> {
+    fn unwanted(&self, seen: &LiveEntry, name: &[u8]) -> Option<&'static Kind> {
         let unfit = self.unfit(seen.inode);
         match name {
             _ if seen.inode == self.inode.number() => Some(&ENTRY_SELF),
@@ -287,11 +293,17 @@ impl Examiner<'_> {
         }
     }
 
-    fn entry(&mut self, bytes: &mut [u8], seen: &Seen, spot: &Spot, voice: &mut Voice<'_, '_>) -> bool {
+    fn entry(
+        &mut self,
+        bytes: &mut [u8],
+        seen: &LiveEntry,
+        region: &RegionLocation,
+        reporter: &mut Reporter<'_, '_>,
+    ) -> bool {
         let name = bytes.get(seen.name.clone()).unwrap_or_default();
         if let Some(kind) = self.unwanted(seen, name) {
-            let removed = voice.found(kind, || {
-                let place = self.place(spot).named(name);
+            let removed = reporter.found(kind, || {
+                let place = self.place(region).named(name);
                 Finding::new(place, format!("inode {}", seen.inode), "the name is removed")
             });
             if removed {
@@ -300,10 +312,10 @@ impl Examiner<'_> {
             }
             return removed;
         }
-        let mut changed = self.file_type(bytes, seen, spot, voice);
-        changed |= !self.is_opaque() && self.name(bytes, seen, spot, voice);
-        self.hash(bytes, seen, spot, voice);
-        if self.duplicate(bytes, seen, spot, voice) {
+        let mut changed = self.file_type(bytes, seen, region, reporter);
+        changed |= !self.is_opaque() && self.name(bytes, seen, region, reporter);
+        self.hash(bytes, seen, region, reporter);
+        if self.duplicate(bytes, seen, region, reporter) {
             clear(bytes, seen.at, seen.name.len());
             self.facts.name_lost_of(seen.inode);
             return true;
@@ -313,7 +325,7 @@ impl Examiner<'_> {
     }
 
     /// Notes which file lost a name. Where the number of the inode was to blame, that is not known.
-    fn lost(&self, kind: &'static Kind, seen: &Seen) {
+    fn lost(&self, kind: &'static Kind, seen: &LiveEntry) {
         let facts = self.facts;
         let fits = self.unfit(seen.inode).is_none() && ![&ENTRY_SELF, &ENTRY_ROOT].contains(&kind);
         let file = FileType::from_entry_code(seen.type_code);
@@ -329,7 +341,13 @@ impl Examiner<'_> {
         }
     }
 
-    fn file_type(&self, bytes: &mut [u8], seen: &Seen, spot: &Spot, voice: &mut Voice<'_, '_>) -> bool {
+    fn file_type(
+        &self,
+        bytes: &mut [u8],
+        seen: &LiveEntry,
+        region: &RegionLocation,
+        reporter: &mut Reporter<'_, '_>,
+    ) -> bool {
         let right = match (self.layout.file_types, seen.file_type) {
             (false, _) => 0,
             (true, Some(file_type)) => file_type.entry_code(),
@@ -339,8 +357,8 @@ impl Examiner<'_> {
         if seen.type_code == right || seen.type_code == 0 {
             return false;
         }
-        let set = voice.found(&ENTRY_TYPE, || {
-            let place = self.place(spot).named(bytes.get(seen.name.clone()).unwrap_or_default());
+        let set = reporter.found(&ENTRY_TYPE, || {
+            let place = self.place(region).named(bytes.get(seen.name.clone()).unwrap_or_default());
             Finding::new(place, format!("type {}", seen.type_code), "the type is set")
                 .expected(format!("type {right}"))
         });
@@ -350,14 +368,20 @@ impl Examiner<'_> {
         set
     }
 
-    fn name(&mut self, bytes: &mut [u8], seen: &Seen, spot: &Spot, voice: &mut Voice<'_, '_>) -> bool {
+    fn name(
+        &mut self,
+        bytes: &mut [u8],
+        seen: &LiveEntry,
+        region: &RegionLocation,
+        reporter: &mut Reporter<'_, '_>,
+    ) -> bool {
         let name = bytes.get(seen.name.clone()).unwrap_or_default();
         let bad = |byte: &u8| matches!(byte, 0 | b'/');
         if !name.iter().any(bad) {
-            return self.encoding(bytes, seen, spot, voice);
+            return self.encoding(bytes, seen, region, reporter);
         }
-        let changed = voice.found(&ENTRY_NAME, || {
-            let place = self.place(spot).named(name);
+        let changed = reporter.found(&ENTRY_NAME, || {
+            let place = self.place(region).named(name);
             Finding::new(place, format!("inode {}", seen.inode), "the bytes become underscores")
         });
         if changed {
@@ -370,14 +394,20 @@ impl Examiner<'_> {
     }
 
     /// Names without case are UTF-8 where the volume is strict about it.
-    fn encoding(&mut self, bytes: &mut [u8], seen: &Seen, spot: &Spot, voice: &mut Voice<'_, '_>) -> bool {
+    fn encoding(
+        &mut self,
+        bytes: &mut [u8],
+        seen: &LiveEntry,
+        region: &RegionLocation,
+        reporter: &mut Reporter<'_, '_>,
+    ) -> bool {
         let name = bytes.get(seen.name.clone()).unwrap_or_default();
         let judged = self.bounds.strict && self.inode.flags().contains(InodeFlags::CASEFOLD);
         if !judged || std::str::from_utf8(name).is_ok() {
             return false;
         }
-        let changed = voice.found(&ENTRY_ENCODING, || {
-            let place = self.place(spot).named(name);
+        let changed = reporter.found(&ENTRY_ENCODING, || {
+            let place = self.place(region).named(name);
             Finding::new(place, format!("inode {}", seen.inode), "the bytes become underscores")
         });
         if changed {
@@ -392,8 +422,14 @@ impl Examiner<'_> {
         changed
     }
 
-    fn hash(&mut self, bytes: &[u8], seen: &Seen, spot: &Spot, voice: &mut Voice<'_, '_>) {
-        let (Some(hasher), Some((least, most))) = (&self.hasher, spot.hashes) else { return };
+    fn hash(
+        &mut self,
+        bytes: &[u8],
+        seen: &LiveEntry,
+        region: &RegionLocation,
+        reporter: &mut Reporter<'_, '_>,
+    ) {
+        let (Some(hasher), Some((least, most))) = (&self.hasher, region.hashes) else { return };
         if self.whole.rebuild {
             return;
         }
@@ -403,45 +439,56 @@ impl Examiner<'_> {
         if (least..=most).contains(&hash.major) {
             return;
         }
-        self.whole.rebuild |= voice.found(&INDEX_HASH, || {
+        self.whole.rebuild |= reporter.found(&INDEX_HASH, || {
             let found = format!("hash {:#010x}", hash.major);
-            Finding::new(self.place(spot).named(name), found, "the index is rebuilt")
+            Finding::new(self.place(region).named(name), found, "the index is rebuilt")
                 .expected(format!("{least:#010x} to {most:#010x}"))
         });
     }
 
     /// Looks whether the name was there before; whether its entry is to be removed now.
-    fn duplicate(&mut self, bytes: &[u8], seen: &Seen, spot: &Spot, voice: &mut Voice<'_, '_>) -> bool {
+    fn duplicate(
+        &mut self,
+        bytes: &[u8],
+        seen: &LiveEntry,
+        region: &RegionLocation,
+        reporter: &mut Reporter<'_, '_>,
+    ) -> bool {
         let name = bytes.get(seen.name.clone()).unwrap_or_default();
-        if voice.is_silent() {
+        if reporter.is_silent() {
             self.seen.push(super::hash::of_name(name));
             return false;
         }
         let Some(first) = self.known.insert(name.to_vec(), seen.inode) else { return false };
         self.known.insert(name.to_vec(), first);
         let (same, opaque) = (first == seen.inode, self.is_opaque());
-        let mend = voice.found(&ENTRY_DUPLICATE, || {
+        let mend = reporter.found(&ENTRY_DUPLICATE, || {
             let repair = match (same, opaque) {
                 (true, _) => "one of the two is removed: both lead to the same file",
                 (false, true) => "the second name is removed, its file is put into lost+found",
                 (false, false) => "the second name gets `~0`, or the next free number, behind it",
             };
             let found = format!("leads to inode {first} and to inode {}", seen.inode);
-            Finding::new(self.place(spot).named(name), found, repair)
+            Finding::new(self.place(region).named(name), found, repair)
         });
         if mend && !same && !opaque {
             self.whole.rebuild = true;
-            self.whole.rename.push((spot.file_block, seen.at));
+            self.whole.rename.push((region.file_block, seen.at));
         }
         mend && (same || opaque)
     }
 
     /// Examines `.` and `..` at the front of a directory's first block, once; whether they were changed.
-    pub(super) fn head(&mut self, bytes: &mut [u8], spot: &Spot, voice: &mut Voice<'_, '_>) -> bool {
+    pub(super) fn head(
+        &mut self,
+        bytes: &mut [u8],
+        region: &RegionLocation,
+        reporter: &mut Reporter<'_, '_>,
+    ) -> bool {
         if std::mem::replace(&mut self.headed, true) {
             return false;
         }
-        let mut changed = self.dots(bytes, spot, voice);
+        let mut changed = self.dots(bytes, region, reporter);
         let mut at = 0;
         for name in [&b"."[..], b".."] {
             let entry = entries_without_tail(bytes.get(at..).unwrap_or_default(), self.layout).next();
@@ -451,8 +498,8 @@ impl Examiner<'_> {
                 && let Some(inode) = entry.inode
             {
                 let (file_type, name) = (Some(FileType::Directory), at + 8..at + 8 + name.len());
-                let seen = Seen { at, inode, file_type, type_code: entry.type_code, name };
-                changed |= self.file_type(bytes, &seen, spot, voice);
+                let seen = LiveEntry { at, inode, file_type, type_code: entry.type_code, name };
+                changed |= self.file_type(bytes, &seen, region, reporter);
             }
             at += len;
         }
@@ -460,7 +507,7 @@ impl Examiner<'_> {
     }
 
     /// Sees to it that a directory's first block begins with `.` and `..`; whether it was changed.
-    fn dots(&mut self, bytes: &mut [u8], spot: &Spot, voice: &mut Voice<'_, '_>) -> bool {
+    fn dots(&mut self, bytes: &mut [u8], region: &RegionLocation, reporter: &mut Reporter<'_, '_>) -> bool {
         let own = self.inode.number();
         let first = entries_without_tail(bytes, self.layout).next().and_then(Result::ok);
         // Old code looks for a zero behind the name, too.
@@ -473,23 +520,24 @@ impl Examiner<'_> {
             let found = first.map_or("nothing that can be read".into(), |entry| {
                 format!("`{}` leading to inode {}", entry.name.escape_ascii(), raw_inode(entry.inode))
             });
-            if !voice.found(&DIRECTORY_DOT, || Finding::new(self.place(spot), found, repair)) {
+            if !reporter.found(&DIRECTORY_DOT, || Finding::new(self.place(region), found, repair)) {
                 self.whole.stays = true;
-                return self.dotdot(bytes, first_len.unwrap_or(12), spot, voice);
+                return self.dotdot(bytes, first_len.unwrap_or(12), region, reporter);
             }
             let len = first_len.unwrap_or_else(|| self.next_dotdot(bytes));
             self.overwritten(first, b".");
             self.put_dot(bytes, len);
             changed = true;
         } else if let Some(len) = first_len.filter(|len| *len > 24) {
-            let found = || Finding::new(self.place(spot), format!("{len} bytes"), "the entry is made short");
-            if voice.found(&DIRECTORY_DOT_LENGTH, found) {
+            let found =
+                || Finding::new(self.place(region), format!("{len} bytes"), "the entry is made short");
+            if reporter.found(&DIRECTORY_DOT_LENGTH, found) {
                 self.put_dot(bytes, len);
                 changed = true;
             }
         }
         let dot_len = entries_without_tail(bytes, self.layout).next().and_then(Result::ok);
-        self.dotdot(bytes, dot_len.map_or(12, |entry| entry.len), spot, voice) || changed
+        self.dotdot(bytes, dot_len.map_or(12, |entry| entry.len), region, reporter) || changed
     }
 
     /// Says what is lost where `.` or `..` is put over an entry, or over what can't be read.
@@ -526,7 +574,13 @@ impl Examiner<'_> {
         }
     }
 
-    fn dotdot(&mut self, bytes: &mut [u8], at: usize, spot: &Spot, voice: &mut Voice<'_, '_>) -> bool {
+    fn dotdot(
+        &mut self,
+        bytes: &mut [u8],
+        at: usize,
+        region: &RegionLocation,
+        reporter: &mut Reporter<'_, '_>,
+    ) -> bool {
         let second = entries_without_tail(bytes.get(at..).unwrap_or_default(), self.layout).next();
         let second = second.and_then(Result::ok);
         if let Some(entry) = second
@@ -540,7 +594,8 @@ impl Examiner<'_> {
         let found = second.map_or("nothing that can be read".into(), |entry| {
             format!("`{}` leading to inode {}", entry.name.escape_ascii(), raw_inode(entry.inode))
         });
-        if !voice.found(&DIRECTORY_DOTDOT, || Finding::new(self.place(spot), found, "`..` is put back")) {
+        if !reporter.found(&DIRECTORY_DOTDOT, || Finding::new(self.place(region), found, "`..` is put back"))
+        {
             self.facts.dotdot_left.insert(u64::from(self.inode.number().index()));
             self.whole.stays = true;
             return false;
@@ -561,7 +616,7 @@ fn raw_inode(inode: Option<InodeNumber>) -> u32 {
     inode.map_or(0, InodeNumber::get)
 }
 
-/// Whether the chain of entries from the front has an end of one at `offset`.
+/// Returns true if the chain of entries from the front has an end of one at `offset`.
 pub(super) fn chain_reaches(block: &[u8], layout: Layout, offset: usize) -> bool {
     let mut at = 0;
     while at < offset {

@@ -9,11 +9,11 @@
 pub(super) mod blocks;
 pub(super) mod edit;
 mod examine;
-mod found;
 mod hash;
 mod index;
 mod inline;
 mod leaf;
+mod parents;
 pub(super) mod rebuild;
 mod salvage;
 mod store;
@@ -25,13 +25,13 @@ use ondisk::superblock::RawSuperblock;
 use ondisk::units::InodeNumber;
 
 use self::examine::Scratch;
-use self::found::Tree;
-use super::crew;
+use self::parents::Tree;
 use super::facts::Facts;
-use super::issue::Place;
+use super::issue::Location;
 use super::kinds::directories::{DIRECTORY_TWICE, NO_ROOM};
+use super::parallel;
+use super::reporter::{Finding, Report, Reporter};
 use super::subject::Subject;
-use super::voice::{Finding, Report, Voice};
 use platfs_device::Result;
 
 /// Directories that a thread takes at once.
@@ -45,7 +45,7 @@ pub(super) struct Bounds {
     pub(super) inodes: u32,
     first: u32,
     special: [u32; 4],
-    /// Whether names in directories that ignore case must be UTF-8.
+    /// True if names in directories that ignore case must be UTF-8.
     pub(super) strict: bool,
 }
 
@@ -63,13 +63,13 @@ impl Bounds {
         Bounds { inodes: subject.geometry.inodes(), first: raw.first_inode(), special, strict }
     }
 
-    /// Whether an inode belongs to the file system itself and has no name.
+    /// Returns true if an inode belongs to the file system itself and has no name.
     pub(super) fn is_reserved(&self, inode: InodeNumber) -> bool {
         (inode.get() < self.first && inode != InodeNumber::ROOT) || self.special.contains(&inode.get())
     }
 }
 
-/// What all examinations of directories have in common.
+/// Data that all examinations of directories share.
 struct Pass<'a> {
     subject: &'a Subject,
     facts: &'a Facts,
@@ -103,14 +103,14 @@ fn silently(pass: &Pass<'_>, report: &mut Report<'_>) -> Vec<usize> {
     let rows = facts.directories.len();
     let pieces = rows.div_ceil(PIECE) as u64;
     let begun = |piece| report.progress("directories", piece, pieces);
-    crew::share(pass.subject.threads, pieces, begun, |piece| {
+    parallel::share(pass.subject.threads, pieces, begun, |piece| {
         let mut scratch = Scratch::default();
         let first = usize::try_from(piece).unwrap_or(usize::MAX).saturating_mul(PIECE);
         for row in first..rows.min(first.saturating_add(PIECE)) {
             let Some(inode) = facts.directories.get(row).map(|row| row.inode) else { continue };
-            let mut voice = Voice::silent();
-            let examined = examine::examine(pass, inode, &mut scratch, &mut voice);
-            if voice.any() || examined.is_err() {
+            let mut reporter = Reporter::silent();
+            let examined = examine::examine(pass, inode, &mut scratch, &mut reporter);
+            if reporter.any() || examined.is_err() {
                 unsound.lock().unwrap_or_else(PoisonError::into_inner).push(row);
             } else {
                 pass.tree.keep(facts, row, &scratch.found);
@@ -137,7 +137,7 @@ fn aloud(pass: &Pass<'_>, row: usize, report: &mut Report<'_>) -> Result<()> {
 
 /// Reports that a repair found no free blocks.
 pub(super) fn no_room(inode: InodeNumber, what: &str, report: &mut Report<'_>) {
-    report.found(&NO_ROOM, Finding::new(Place::inode(inode), what, ""));
+    report.found(&NO_ROOM, Finding::new(Location::inode(inode), what, ""));
 }
 
 /// Directories with more than one name keep one: in the directory that their `..` leads to, or else in the
@@ -159,7 +159,8 @@ fn named_twice(pass: &Pass<'_>, report: &mut Report<'_>) -> Result<()> {
             let names = edit::names_of(subject, parent, child);
             for (position, name) in names.into_iter().skip(usize::from(parent == kept)) {
                 let found = format!("leads to directory {child}, which directory {kept} names too");
-                let finding = Finding::new(Place::inode(parent).named(&name), found, "the name is removed");
+                let finding =
+                    Finding::new(Location::inode(parent).named(&name), found, "the name is removed");
                 if report.found(&DIRECTORY_TWICE, finding) {
                     edit::remove(subject, parent, position)?;
                     facts.links.lower(u64::from(child.index()));

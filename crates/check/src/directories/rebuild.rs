@@ -25,16 +25,16 @@ use platfs_device::Result;
 const DOTS: usize = 24;
 
 /// An entry as it stands in its block, without slack, and its hash.
-struct Kept {
+struct PackedEntry {
     hash: DirHash,
     bytes: Vec<u8>,
 }
 
-impl Kept {
+impl PackedEntry {
     fn new(name: &NewName, layout: Layout) -> Self {
         let type_code = if layout.file_types { name.file_type.entry_code() } else { 0 };
         let bytes = [&name.inode.get().to_le_bytes()[..], &[0, 0, 0, type_code]].concat();
-        let mut kept = Kept { hash: DirHash { major: 0, minor: 0 }, bytes };
+        let mut kept = PackedEntry { hash: DirHash { major: 0, minor: 0 }, bytes };
         kept.set_name(&name.name);
         kept
     }
@@ -93,9 +93,9 @@ pub(crate) fn rebuild(
     let Ok(mut inode) = subject.inode(directory) else { return Ok(false) };
     let Ok(old) = Blocks::of(subject, &inode) else { return Ok(false) };
     let layout = subject.layout();
-    let mut gathered = gather(subject, &inode, &old, rename, layout);
-    gathered.names.extend(new.iter().map(|name| Kept::new(name, layout)));
-    let parent = gathered.parent.unwrap_or(InodeNumber::ROOT);
+    let mut names_found = collect_names(subject, &inode, &old, rename, layout);
+    names_found.names.extend(new.iter().map(|name| PackedEntry::new(name, layout)));
+    let parent = names_found.parent.unwrap_or(InodeNumber::ROOT);
     let plan = Plan { layout, own: directory, parent };
     let mut store = |mut blocks: Vec<Vec<u8>>, is_indexed: bool| {
         seal(subject, &inode, &mut blocks, is_indexed);
@@ -104,13 +104,13 @@ pub(crate) fn rebuild(
         inode.set_flags(flags);
         store::store(subject, facts, &mut inode, &old, &blocks)
     };
-    if let Some(blocks) = with_index(subject, directory, &plan, &mut gathered.names)
+    if let Some(blocks) = with_index(subject, directory, &plan, &mut names_found.names)
         && store(blocks, true)?
     {
         return Ok(true);
     }
     // Without room for an index it goes without: its blocks are full then, and no names are lost.
-    let mut blocks = plan.linear(&gathered.names);
+    let mut blocks = plan.linear(&names_found.names);
     if !new.is_empty() {
         // A directory that just got names will get more: it keeps its blocks.
         while (blocks.len() as u64) < old.mapped() {
@@ -125,7 +125,7 @@ fn with_index(
     subject: &Subject,
     directory: InodeNumber,
     plan: &Plan,
-    names: &mut [Kept],
+    names: &mut [PackedEntry],
 ) -> Option<Vec<Vec<u8>>> {
     let size: usize = names.iter().map(|kept| kept.bytes.len()).sum();
     if DOTS + size <= plan.layout.leaf_space() || !subject.has_compat(Compat::DIR_INDEX) {
@@ -140,15 +140,21 @@ fn with_index(
     plan.indexed(names, version, levels)
 }
 
-struct Gathered {
-    names: Vec<Kept>,
+struct DirectoryNames {
+    names: Vec<PackedEntry>,
     parent: Option<InodeNumber>,
 }
 
 /// All names of a directory that can be read.
-fn gather(subject: &Subject, inode: &Inode, old: &Blocks, rename: &[Position], layout: Layout) -> Gathered {
+fn collect_names(
+    subject: &Subject,
+    inode: &Inode,
+    old: &Blocks,
+    rename: &[Position],
+    layout: Layout,
+) -> DirectoryNames {
     let stored = inode.flags().contains(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT);
-    let mut gathered = Gathered { names: Vec::new(), parent: None };
+    let mut names_found = DirectoryNames { names: Vec::new(), parent: None };
     let mut others = Vec::new();
     for (at, block) in old.each() {
         let Ok(bytes) = subject.block(block) else { continue };
@@ -159,28 +165,30 @@ fn gather(subject: &Subject, inode: &Inode, old: &Blocks, rename: &[Position], l
         for entry in entries_without_tail(part, layout).map_while(std::result::Result::ok) {
             let Some(number) = entry.inode else { continue };
             if at.0 == 0 && matches!(entry.name, b"." | b"..") {
-                gathered.parent = if entry.name == b".." { Some(number) } else { gathered.parent };
+                names_found.parent = if entry.name == b".." { Some(number) } else { names_found.parent };
                 continue;
             }
             let used = entry_len(entry.name.len()) + if stored { 8 } else { 0 };
             let bytes = part.get(entry.offset..entry.offset + used.min(entry.len)).unwrap_or_default();
             if rename.contains(&(at, entry.offset)) {
-                others.push(gathered.names.len());
+                others.push(names_found.names.len());
             }
-            gathered.names.push(Kept { hash: DirHash { major: 0, minor: 0 }, bytes: bytes.to_vec() });
+            names_found
+                .names
+                .push(PackedEntry { hash: DirHash { major: 0, minor: 0 }, bytes: bytes.to_vec() });
         }
     }
     if !others.is_empty() {
-        let mut taken: HashSet<Vec<u8>> = gathered.names.iter().map(|kept| kept.name().to_vec()).collect();
+        let mut taken: HashSet<Vec<u8>> = names_found.names.iter().map(|kept| kept.name().to_vec()).collect();
         for at in others {
-            if let Some(kept) = gathered.names.get_mut(at) {
+            if let Some(kept) = names_found.names.get_mut(at) {
                 let name = unique(kept.name(), &taken);
                 kept.set_name(&name);
                 taken.insert(name);
             }
         }
     }
-    gathered
+    names_found
 }
 
 /// The name, or if it is taken the name with `~0`, `~1`... behind it, cut where it would be too long.
@@ -202,7 +210,7 @@ fn unique(name: &[u8], taken: &HashSet<Vec<u8>>) -> Vec<u8> {
 }
 
 /// Hashes and sorts all names; `false` if the hash of one is not known.
-fn hash_all(subject: &Subject, inode: &Inode, version: HashVersion, names: &mut [Kept]) -> bool {
+fn hash_all(subject: &Subject, inode: &Inode, version: HashVersion, names: &mut [PackedEntry]) -> bool {
     // The root of an index by stored hashes is for programs that have keys.
     if inode.flags().contains(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT) {
         return false;
@@ -229,7 +237,7 @@ impl Plan {
     }
 
     /// A block of entries behind the first `front` bytes, which are for `.` and `..`.
-    fn leaf(&self, names: &[Kept], front: usize) -> Vec<u8> {
+    fn leaf(&self, names: &[PackedEntry], front: usize) -> Vec<u8> {
         let space = self.layout.leaf_space();
         let mut block = vec![0; self.block_len()];
         let put_len = |at: usize, len: usize, block: &mut [u8]| {
@@ -255,7 +263,7 @@ impl Plan {
     }
 
     /// Blocks of entries, each filled up to `most` bytes, the first one behind `front`.
-    fn leaves(&self, names: &[Kept], front: usize, most: usize) -> Vec<(usize, usize)> {
+    fn leaves(&self, names: &[PackedEntry], front: usize, most: usize) -> Vec<(usize, usize)> {
         let mut pieces = Vec::new();
         let (mut start, mut used) = (0, front);
         for (at, kept) in names.iter().enumerate() {
@@ -273,7 +281,7 @@ impl Plan {
         pieces
     }
 
-    fn linear(&self, names: &[Kept]) -> Vec<Vec<u8>> {
+    fn linear(&self, names: &[PackedEntry]) -> Vec<Vec<u8>> {
         let pieces = self.leaves(names, DOTS, self.layout.leaf_space());
         let blocks = pieces.iter().enumerate().map(|(at, (from, end))| {
             self.leaf(names.get(*from..*end).unwrap_or_default(), if at == 0 { DOTS } else { 0 })
@@ -282,7 +290,7 @@ impl Plan {
     }
 
     /// Root, leaves, nodes; `None` if an index of `levels` levels cannot hold them.
-    fn indexed(&self, names: &[Kept], version: HashVersion, levels: u8) -> Option<Vec<Vec<u8>>> {
+    fn indexed(&self, names: &[PackedEntry], version: HashVersion, levels: u8) -> Option<Vec<Vec<u8>>> {
         let pieces = self.leaves(names, 0, self.layout.leaf_space() / 4 * 3);
         let mut blocks = vec![vec![0; self.block_len()]];
         let mut level = Vec::new();

@@ -37,7 +37,7 @@ pub(super) fn next_sound(region: &[u8], layout: Layout, at: usize, inodes: u32, 
     if own >= from && own < end && sound.get(own / 4) == Some(&true) { own } else { first }
 }
 
-/// What can be read of a broken entry whose successor begins at `next`: its inode and the length of
+/// Reads what is left of a broken entry whose successor begins at `next`: its inode and the length of
 /// its name.
 pub(super) fn head(region: &[u8], at: usize, next: usize) -> Option<(InodeNumber, usize)> {
     let header: [u8; 8] = *region.get(at..)?.first_chunk()?;

@@ -11,18 +11,18 @@ use ondisk::xattr::{self, Entry, NameIndex, RawHeader, Value};
 use zerocopy::FromBytes;
 
 use super::fields::word;
-use super::record::{Examination, Scratch, Words};
-use super::region::{Flaw, Region, Seen};
+use super::record::{Examination, IssueText, Scratch};
+use super::region::{Flaw, ParsedEntry, Region};
 use crate::facts::Facts;
-use crate::issue::Place;
+use crate::issue::Location;
 use crate::kinds::Kind;
 use crate::kinds::inodes::{
     VALUE_FEATURE, VALUE_REFERENCES, XATTR_BLOCK, XATTR_BLOCK_CHECKSUM, XATTR_HASH, XATTR_NAME,
     XATTR_REFERENCES, XATTR_STRUCTURE, XATTR_VALUE, XATTR_VALUE_INODE,
 };
+use crate::reporter::{Finding, Report};
 use crate::staged::staging;
 use crate::subject::Subject;
-use crate::voice::{Finding, Report};
 use platfs_device::Result;
 
 /// Parts that [`Registry`] is split into, so that threads seldom wait for each other.
@@ -30,17 +30,17 @@ const SHARDS: usize = 64;
 
 /// Attributes of one inode that others know of too.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct AttributeClaims {
     /// Its block of attributes.
     block: Option<Block>,
-    /// What the block says, where this inode is the first to look.
+    /// Contents of the block, where this inode is the first to look.
     fresh: Option<Shared>,
     /// Inodes that hold values, for entries in the inode; then those for entries in a fresh block.
     values: Vec<InodeNumber>,
     block_values: Vec<InodeNumber>,
 }
 
-impl Held {
+impl AttributeClaims {
     pub(super) fn clear(&mut self) {
         (self.block, self.fresh) = (None, None);
         self.values.clear();
@@ -55,9 +55,9 @@ struct Shared {
     seen: u32,
     /// Clusters of values in inodes that its entries are charged with.
     charge: u64,
-    /// Whether it was given up.
+    /// True if it was given up.
     dropped: bool,
-    /// Whether it is none, and is to stay: it says nothing.
+    /// True if it is no block of attributes, and is to stay: it says nothing.
     left: bool,
 }
 
@@ -126,7 +126,7 @@ impl Registry {
         }
         wrong.sort_unstable_by_key(|(block, _)| *block);
         for (block, Shared { stated, seen, .. }) in wrong {
-            let place = Place::default().at_block(block);
+            let place = Location::default().at_block(block);
             let finding = Finding::new(place, stated.to_string(), "the count is set right");
             let finding = finding.expected(seen.to_string()).overused(stated < seen);
             if report.found(&XATTR_REFERENCES, finding)
@@ -173,7 +173,7 @@ fn settle_value(
     if stated == seen || inode.raw().i_ctime.get() == inode.raw().i_atime.get() {
         return Ok(());
     }
-    let finding = Finding::new(Place::inode(number), stated.to_string(), "the count is set right");
+    let finding = Finding::new(Location::inode(number), stated.to_string(), "the count is set right");
     if report.found(&VALUE_REFERENCES, finding.expected(seen.to_string()).overused(stated < seen)) {
         inode.raw_mut().i_ctime.set(ondisk::units::high_u32(seen));
         inode.raw_mut().i_version_lo.set(ondisk::units::low_u32(seen));
@@ -189,9 +189,9 @@ fn read_inode(subject: &Subject, number: InodeNumber) -> Option<Inode> {
     Some(Inode::unjudged(number, &record))
 }
 
-/// What the entries of a region hold, and what is wrong with them.
+/// Contents of a region's entries, and the first flaw among them.
 #[derive(Default)]
-struct Judged {
+struct RegionSummary {
     flaw: Option<(&'static Kind, String)>,
     charge: u64,
     values: Vec<InodeNumber>,
@@ -200,15 +200,15 @@ struct Judged {
 }
 
 impl Examination<'_, '_, '_, '_> {
-    /// Judges every entry; a silent voice stops at the first flaw. `keep` is given what can stay.
+    /// Judges every entry; a silent reporter stops at the first flaw. `keep` is given what can stay.
     fn judge<'a>(
         &self,
         region: Region<'a>,
         spans: &mut Vec<(usize, usize)>,
         mut keep: impl FnMut(Entry<'a>),
-    ) -> Judged {
-        let silent = self.voice.is_silent();
-        let mut judged = Judged::default();
+    ) -> RegionSummary {
+        let silent = self.reporter.is_silent();
+        let mut judged = RegionSummary::default();
         let ended = region.walk(spans, |seen| {
             let flaw = self.flaw(&seen, &mut judged);
             if flaw.is_none() || matches!(seen.flaw, Some(Flaw::Hash | Flaw::EmptyValue)) {
@@ -225,7 +225,7 @@ impl Examination<'_, '_, '_, '_> {
         judged
     }
 
-    fn flaw(&self, seen: &Seen<'_>, judged: &mut Judged) -> Option<(&'static Kind, String)> {
+    fn flaw(&self, seen: &ParsedEntry<'_>, judged: &mut RegionSummary) -> Option<(&'static Kind, String)> {
         let name = || String::from_utf8_lossy(seen.name).into_owned();
         let (size, offset) = (seen.raw.e_value_size.get(), seen.raw.e_value_offs.get());
         match seen.flaw {
@@ -256,9 +256,9 @@ impl Examination<'_, '_, '_, '_> {
     /// An entry whose value is in an inode of its own.
     fn value_inode(
         &self,
-        seen: &Seen<'_>,
+        seen: &ParsedEntry<'_>,
         number: InodeNumber,
-        judged: &mut Judged,
+        judged: &mut RegionSummary,
     ) -> std::result::Result<(), String> {
         let subject = self.subject();
         let inside = self.pass.special.is_ordinary(number) && number.get() <= subject.geometry.inodes();
@@ -292,7 +292,10 @@ impl Examination<'_, '_, '_, '_> {
         };
         if !self.pass.special.wants_values()
             && self.tell_quietly(&VALUE_FEATURE, || {
-                Words::new(format!("the value of an attribute is in inode {number}"), "the feature is set")
+                IssueText::new(
+                    format!("the value of an attribute is in inode {number}"),
+                    "the feature is set",
+                )
             })
         {
             self.pass.special.want_values();
@@ -304,7 +307,7 @@ impl Examination<'_, '_, '_, '_> {
         for number in unmarked {
             let mends = self.tell_quietly(&XATTR_VALUE_INODE, || {
                 let found = format!("inode {number} holds a value and lacks the flag for it");
-                Words::new(found, "the flag is set")
+                IssueText::new(found, "the flag is set")
             });
             if mends && let Some(mut inode) = read_inode(self.subject(), *number) {
                 let flags = inode.flags() | InodeFlags::EA_INODE;
@@ -317,10 +320,10 @@ impl Examination<'_, '_, '_, '_> {
     }
 
     /// Reports something beside the record.
-    fn tell_quietly(&mut self, kind: &'static Kind, words: impl FnOnce() -> Words) -> bool {
+    fn tell_quietly(&mut self, kind: &'static Kind, words: impl FnOnce() -> IssueText) -> bool {
         let place = self.place();
-        self.voice.found(kind, || {
-            let Words { found, expected, repair } = words();
+        self.reporter.found(kind, || {
+            let IssueText { found, expected, repair } = words();
             Finding::new(place, found, repair).expected(expected)
         })
     }
@@ -334,10 +337,10 @@ impl Examination<'_, '_, '_, '_> {
         let bytes = self.inode().bytes().get(at..).unwrap_or_default();
         let strict = self.has(InodeFlags::INLINE_DATA);
         let judged = self.judge(Region { bytes, in_inode: true, strict }, &mut spans, |_| ());
-        let Judged { flaw, charge, values, unmarked } = judged;
+        let RegionSummary { flaw, charge, values, unmarked } = judged;
         self.charged = charge;
         if let Some((kind, found)) = flaw
-            && self.tell(kind, |_| Words::new(found, "the attributes that can be read are rewritten"))
+            && self.tell(kind, |_| IssueText::new(found, "the attributes that can be read are rewritten"))
         {
             let copy = self.inode().bytes().get(at..).unwrap_or_default().to_vec();
             let mut kept = Vec::new();
@@ -415,7 +418,7 @@ impl Examination<'_, '_, '_, '_> {
 
     fn judge_block(&mut self, block: Block, bytes: &mut [u8], stated: u32) -> Option<Shared> {
         let mut spans = std::mem::take(&mut self.scratch.spans);
-        let Judged { flaw, charge, values, unmarked } =
+        let RegionSummary { flaw, charge, values, unmarked } =
             self.judge(Region { bytes, in_inode: false, strict: false }, &mut spans, |_| ());
         let mut shared = Shared { stated, charge, ..Shared::default() };
         let right = self.subject().sealer.attribute_block_is_right(block, bytes);

@@ -7,7 +7,7 @@ use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::{Block, InodeNumber, high_u32, join_u64, low_u16, low_u32};
 
 use super::fields::word;
-use super::record::{Claim, Examination, Words};
+use super::record::{Claim, Examination, IssueText};
 use super::special::Role;
 use crate::kinds::inodes::{
     DIRECTORY_EMPTY_MAP, INODE_BLOCKS, INODE_INDEX_FLAG, INODE_SIZE, MAP_BLOCKS_IN_CLUSTERS,
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 /// Most bytes of a regular file on a volume without the feature for large ones.
 const SMALL_MAX: u64 = 0x7FFF_FFFF;
 
-/// What the walk over a map found.
+/// Result of the walk over a map.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Mapped {
     /// Clusters of contents and of the map's own nodes.
@@ -26,16 +26,16 @@ pub(super) struct Mapped {
     pub(super) end: u64,
     /// One past the last mapped file block that is written; in directories that of any.
     pub(super) written_end: u64,
-    /// Whether the map has nodes of its own, all of them in an extent tree.
+    /// True if the map has nodes of its own, all of them in an extent tree.
     pub(super) is_tree: bool,
-    /// Whether the pieces do not lie behind each other.
+    /// True if the pieces do not lie behind each other.
     pub(super) fragmented: bool,
     /// The last block that was seen, to see the next behind it; 0 before the first.
     pub(super) previous: u64,
 }
 
 impl Examination<'_, '_, '_, '_> {
-    /// Whether `i_block` leads to blocks, as far as type, size and counts show.
+    /// Returns true if `i_block` leads to blocks, as far as type, size and counts show.
     pub(super) fn has_blocks(&self) -> bool {
         let inode = self.inode();
         if self.pass.special.role(inode.number()) == Role::BadBlocks {
@@ -51,13 +51,13 @@ impl Examination<'_, '_, '_, '_> {
         }
     }
 
-    /// Whether the contents are in the inode, on a volume that has that or will.
+    /// Returns true if the contents are in the inode, on a volume that has that or will.
     fn is_inline(&self) -> bool {
         let has = self.subject().has_incompat(Incompat::INLINE_DATA) || self.pass.special.wants_inline();
         has && self.has(InodeFlags::INLINE_DATA)
     }
 
-    /// The same of a tree of extents.
+    /// Returns true if the inode has a tree of extents, on a volume that has those or will.
     fn is_mapped_by_extents(&self) -> bool {
         let has = self.subject().has_incompat(Incompat::EXTENTS) || self.pass.special.wants_extents();
         has && self.has(InodeFlags::EXTENTS)
@@ -121,7 +121,7 @@ impl Examination<'_, '_, '_, '_> {
         if (!is_dir || !self.subject().has_compat(Compat::DIR_INDEX))
             && self.tell(&INODE_INDEX_FLAG, |_| {
                 let found = if is_dir { "the volume has no such feature" } else { "not a directory" };
-                Words::new(format!("the flag for an index is set, but: {found}"), "the flag is cleared")
+                IssueText::new(format!("the flag for an index is set, but: {found}"), "the flag is cleared")
             })
         {
             self.drop_flags(InodeFlags::INDEX);
@@ -134,13 +134,14 @@ impl Examination<'_, '_, '_, '_> {
         let node = self.scratch.claims.iter().find(|claim| claim.node).map(|claim| claim.start);
         let node = node.filter(|node| !self.has(InodeFlags::EXTENTS) && !self.is_foreign(*node));
         if !self.tell(&DIRECTORY_EMPTY_MAP, |_| match node {
-            Some(_) => Words::new(
+            Some(_) => IssueText::new(
                 "a directory with pointer blocks and nothing behind them",
                 "it becomes an empty one; what it led to goes to lost+found",
             ),
-            None => {
-                Words::new("a directory without a block", "it is cleared; what it led to goes to lost+found")
-            }
+            None => IssueText::new(
+                "a directory without a block",
+                "it is cleared; what it led to goes to lost+found",
+            ),
         }) {
             return self.use_as(Some(FileType::Directory), false);
         }
@@ -182,11 +183,11 @@ impl Examination<'_, '_, '_, '_> {
         };
         if let Some(right) = right {
             let follows = self.cut;
-            if follows && !self.voice.is_silent() {
+            if follows && !self.reporter.is_silent() {
                 self.scratch.inode.set_size(right);
                 self.changed = true;
             } else if self.tell(&INODE_SIZE, |_| {
-                Words::new(format!("{size} bytes"), format!("the size becomes {right}")).expected(right)
+                IssueText::new(format!("{size} bytes"), format!("the size becomes {right}")).expected(right)
             }) {
                 self.scratch.inode.set_size(right);
             }
@@ -250,11 +251,11 @@ impl Examination<'_, '_, '_, '_> {
         if stated == right && !(in_blocks && high != 0) {
             return;
         }
-        let follows = self.cut && !self.voice.is_silent();
+        let follows = self.cut && !self.reporter.is_silent();
         if !follows
             && !self.tell(&INODE_BLOCKS, |_| {
                 let unit = if in_blocks { "blocks" } else { "sectors" };
-                Words::new(format!("{stated} {unit}"), format!("becomes {right}")).expected(right)
+                IssueText::new(format!("{stated} {unit}"), format!("becomes {right}")).expected(right)
             })
         {
             return;
@@ -282,7 +283,7 @@ impl Examination<'_, '_, '_, '_> {
     /// Writes a map of pointers as extents, into the clusters that its pointer blocks had.
     fn convert_pointers(&mut self) {
         let found = "mapped by block pointers";
-        if !self.tell(&MAP_BLOCKS_IN_CLUSTERS, |_| Words::new(found, "the map is written as extents")) {
+        if !self.tell(&MAP_BLOCKS_IN_CLUSTERS, |_| IssueText::new(found, "the map is written as extents")) {
             return;
         }
         let claims = self.scratch.claims.len();

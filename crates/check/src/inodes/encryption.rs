@@ -3,13 +3,13 @@
 use ondisk::inode::InodeFlags;
 use ondisk::xattr::{self, Entry, NameIndex, Value};
 
-use super::record::{Examination, Words};
+use super::record::{Examination, IssueText};
 use crate::kinds::inodes::ENCRYPTION_CONTEXT;
 
 /// Name of the attribute, behind its kind.
 const NAME: &[u8] = b"c";
 
-/// Whether a value may be a context: versions 1 and 2 have their sizes, later ones are not judged.
+/// Returns true if a value may be a context: versions 1 and 2 have their sizes, later ones are not judged.
 fn is_context(value: &[u8]) -> bool {
     match value.first() {
         None | Some(0) => false,
@@ -40,13 +40,13 @@ impl Examination<'_, '_, '_, '_> {
         self.pass.facts.policies.forget(self.inode().number());
         if self.tell(&ENCRYPTION_CONTEXT, |_| {
             let found = if found.is_none() { "there is no context" } else { "the context makes no sense" };
-            Words::new(format!("marked as encrypted, but {found}"), "the flag is cleared")
+            IssueText::new(format!("marked as encrypted, but {found}"), "the flag is cleared")
         }) {
             self.drop_flags(InodeFlags::ENCRYPT);
         }
     }
 
-    /// Whether the context makes sense, where there is one.
+    /// Judges the context; `None` where there is none.
     fn encryption_context(&self) -> Option<bool> {
         let here = xattr::in_inode(self.inode()).unwrap_or_default();
         if let Some(value) = context(&here) {
@@ -58,7 +58,7 @@ impl Examination<'_, '_, '_, '_> {
         context(&entries).map(|value| self.note_context(value))
     }
 
-    /// Whether a context makes sense; then it is known to the pass over names.
+    /// Returns true if a context makes sense, and makes it known to the pass over names.
     fn note_context(&self, value: &[u8]) -> bool {
         let right = is_context(value);
         if right {

@@ -1,6 +1,6 @@
 //! Extent trees: every node and entry, and the tree that is left where some of it is broken.
 //!
-//! What is lost is as little as can be: an entry that reaches over its bounds keeps the part inside, a
+//! As little as can be is lost: an entry that reaches over its bounds keeps the part inside, a
 //! broken node takes only what hangs below it. The tree is then rewritten, packed into the nodes
 //! that it has.
 
@@ -10,7 +10,7 @@ use ondisk::units::{Block, FileBlock};
 use super::contents::Mapped;
 use super::fields::is_extent_head;
 use super::map::Walk;
-use super::record::{Examination, Words};
+use super::record::{Examination, IssueText};
 use crate::kinds::Kind;
 use crate::kinds::inodes::{
     DIRECTORY_HOLE, DIRECTORY_TOO_LARGE, DIRECTORY_UNWRITTEN, EXTENT_DEPTH, EXTENT_EMPTY, EXTENT_INDEX_START,
@@ -21,14 +21,14 @@ use crate::kinds::inodes::{
 /// stack. Trees deeper than [`MAX_DEPTH`] are rewritten.
 const DEEPEST: u16 = 32;
 
-/// What a node may be: the levels below it, and the file blocks that it may map, from one on, up to where its right
+/// Bounds of a node: the levels below it, and the file blocks that it may map, from one on, up to where its right
 /// neighbour begins.
 #[derive(Clone, Copy)]
 struct Bounds {
     depth: u16,
     from: u64,
     until: Option<u64>,
-    /// Whether no entry of the same node comes behind.
+    /// True if no entry of the same node comes behind.
     last: bool,
 }
 
@@ -62,7 +62,7 @@ impl Examination<'_, '_, '_, '_> {
         if let Some(end) = self.cut_end() {
             walk.mends |= cut_at(&mut walk.kept, end);
         }
-        if self.voice.is_silent() || !walk.mends || walk.leaves {
+        if self.reporter.is_silent() || !walk.mends || walk.leaves {
             return walk.mapped;
         }
         if walk.lent && !self.fits(&walk) {
@@ -75,7 +75,7 @@ impl Examination<'_, '_, '_, '_> {
         self.recount(&walk.kept, &nodes, claims)
     }
 
-    /// Whether the nodes that are the tree's own hold all that is left of it.
+    /// Returns true if the nodes that are the tree's own hold all that is left of it.
     fn fits(&self, walk: &Walk) -> bool {
         let per_node = usize::from(extent::capacity(self.subject().block_len()));
         let (mut level, mut nodes) = (walk.kept.len(), 0);
@@ -94,7 +94,7 @@ impl Examination<'_, '_, '_, '_> {
             return Walk { leaves: true, ..Walk::default() };
         }
         let stated = Head::read(&root).depth;
-        let quick = self.voice.is_silent() && Head::read(&root).count > 0;
+        let quick = self.reporter.is_silent() && Head::read(&root).count > 0;
         let depth = if quick { stated } else { self.true_depth(&root) };
         walk.mapped.is_tree = depth > 0;
         if depth != stated || depth > self.most_depth() || stated > MAX_DEPTH {
@@ -136,7 +136,7 @@ impl Examination<'_, '_, '_, '_> {
         }
     }
 
-    /// Whether all entries of a node could be those of a leaf.
+    /// Returns true if all entries of a node could be those of a leaf.
     fn are_extents(&self, node: &[u8]) -> bool {
         let mut end = 0;
         (0..Head::read(node).count).all(|index| {
@@ -168,7 +168,7 @@ impl Examination<'_, '_, '_, '_> {
             } else {
                 format!("the map is lost: all {} bytes of contents go", inode.size())
             };
-            Words::new(found, repair)
+            IssueText::new(found, repair)
         });
         if !mends {
             return false;
@@ -193,7 +193,8 @@ impl Examination<'_, '_, '_, '_> {
         for index in 0..count {
             if bounds.depth == 0 {
                 let found = Extent::read(entry(bytes, index));
-                let over = if self.voice.is_silent() { None } else { self.over(bytes, index, bounds, walk) };
+                let over =
+                    if self.reporter.is_silent() { None } else { self.over(bytes, index, bounds, walk) };
                 let until = [bounds.until, over].into_iter().flatten().min();
                 self.leaf_entry(found, Bounds { until, last: index + 1 == count, ..bounds }, walk);
             } else {
@@ -203,13 +204,13 @@ impl Examination<'_, '_, '_, '_> {
                 let (depth, until) = (bounds.depth - 1, next.or(bounds.until));
                 self.subtree(child, Bounds { depth, until, ..bounds }, walk);
             }
-            if self.voice.any() {
+            if self.reporter.any() {
                 return;
             }
         }
     }
 
-    /// What hangs below an entry of an index node.
+    /// Walks the tree below an entry of an index node.
     fn subtree(&mut self, child: Child, bounds: Bounds, walk: &mut Walk) {
         let mut bytes = self.scratch.nodes.pop().unwrap_or_default();
         bytes.resize(self.subject().block_len(), 0);
@@ -251,7 +252,7 @@ impl Examination<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Whether a block that something else claims holds a node of this tree all the same: then the tree gets a
+    /// Returns true if a block that something else claims holds a node of this tree all the same: then the tree gets a
     /// copy of it, as of any block that is shared.
     fn is_own_in_foreign(&self, depth: u16, bytes: &[u8]) -> bool {
         is_extent_head(bytes)
@@ -286,7 +287,7 @@ impl Examination<'_, '_, '_, '_> {
         let mut mapped = walk.mapped;
         self.claim_node(&mut mapped, child.node);
         walk.mapped = mapped;
-        if !self.voice.is_silent() {
+        if !self.reporter.is_silent() {
             if self.is_foreign(child.node) {
                 walk.lent = true;
             } else {
@@ -339,12 +340,12 @@ impl Examination<'_, '_, '_, '_> {
         let mut mapped = walk.mapped;
         self.claim_run(&mut mapped, &extent);
         walk.mapped = mapped;
-        if !self.voice.is_silent() {
+        if !self.reporter.is_silent() {
             walk.kept.push(extent);
         }
     }
 
-    /// What is wrong with an entry, if anything; it is cut down to what can stay.
+    /// Returns the fault of an entry, if it has one; cuts the entry down to the part that can stay.
     fn fault(&self, extent: &mut Extent, bounds: Bounds, walk: &Walk) -> Option<(&'static Kind, String)> {
         let geometry = &self.subject().geometry;
         let found = *extent;
@@ -397,7 +398,7 @@ impl Examination<'_, '_, '_, '_> {
         fault
     }
 
-    /// Whether an entry only keeps blocks for later, behind the end of the contents.
+    /// Returns true if an entry only keeps blocks for later, behind the end of the contents.
     fn is_beyond_contents(&self, extent: &Extent) -> bool {
         let blocks = self.subject().geometry.block_size.blocks_for(self.inode().size());
         extent.unwritten && extent.logical_end() > blocks && extent.logical_end() <= 1 << 32

@@ -8,7 +8,7 @@ use ondisk::superblock::CREATOR_HURD;
 use ondisk::units::Block;
 use ondisk::xattr;
 
-use super::record::{Examination, Words};
+use super::record::{Examination, IssueText};
 use crate::kinds::inodes::{
     INODE_CASEFOLD, INODE_EXTENTS_FEATURE, INODE_EXTENTS_FLAG, INODE_EXTRA_SIZE, INODE_FRAGMENT,
     INODE_HIGH_FIELD, INODE_IMAGIC, INODE_INLINE_AND_EXTENTS, INODE_TIME_EPOCH, VALUE_FLAG,
@@ -22,7 +22,7 @@ pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
-/// Whether the bytes begin like a node of an extent tree of their length.
+/// Returns true if the bytes begin like a node of an extent tree of their length.
 pub(super) fn is_extent_head(bytes: &[u8]) -> bool {
     let head = Head::read(bytes);
     let most = extent::capacity(bytes.len());
@@ -44,7 +44,7 @@ impl Examination<'_, '_, '_, '_> {
         if self.subject().has_incompat(Incompat::BIT64) { block } else { Block(block.0 & 0xFFFF_FFFF) }
     }
 
-    /// Whether each pointer in `i_block` could be one.
+    /// Returns true if each pointer in `i_block` could be one.
     pub(super) fn could_be_pointers(&self) -> bool {
         let blocks = self.subject().geometry.blocks;
         self.inode().raw().i_block.chunks_exact(4).all(|bytes| u64::from(word(bytes, 0)) < blocks)
@@ -57,7 +57,7 @@ impl Examination<'_, '_, '_, '_> {
             && (!is_dir || !self.subject().has_incompat(Incompat::CASEFOLD))
             && self.tell(&INODE_CASEFOLD, |_| {
                 let found = if is_dir { "the volume has no such feature" } else { "not a directory" };
-                Words::new(format!("ignores the case of names, but: {found}"), "the flag is cleared")
+                IssueText::new(format!("ignores the case of names, but: {found}"), "the flag is cleared")
             })
         {
             self.drop_flags(InodeFlags::CASEFOLD);
@@ -85,7 +85,10 @@ impl Examination<'_, '_, '_, '_> {
         if self.has(InodeFlags::EA_INODE)
             && !is_value
             && self.tell(&VALUE_FLAG, |_| {
-                Words::new("holds the value of an attribute, but is no regular file", "the flag is cleared")
+                IssueText::new(
+                    "holds the value of an attribute, but is no regular file",
+                    "the flag is cleared",
+                )
             })
         {
             self.drop_flags(InodeFlags::EA_INODE);
@@ -122,7 +125,7 @@ impl Examination<'_, '_, '_, '_> {
                 InodeFlags::EXTENTS => "it is small enough: the flag for extents is cleared",
                 _ => "it holds block pointers: both flags are cleared",
             };
-            Words::new("contents are both inline and mapped by extents", repair)
+            IssueText::new("contents are both inline and mapped by extents", repair)
         });
         if mends && given_up {
             self.clear();
@@ -148,7 +151,7 @@ impl Examination<'_, '_, '_, '_> {
             && head
             && matches!(self.inode().file_type(), Some(FileType::Regular | FileType::Directory))
             && self.tell(&INODE_EXTENTS_FLAG, |_| {
-                Words::new("a tree of extents without the flag for it", "the flag is set")
+                IssueText::new("a tree of extents without the flag for it", "the flag is set")
             })
         {
             let flags = self.inode().flags() | InodeFlags::EXTENTS;
@@ -170,7 +173,7 @@ impl Examination<'_, '_, '_, '_> {
                 (_, true) => "it holds block pointers: the flag is cleared",
                 _ => "the place of its contents is not known: the inode is cleared",
             };
-            Words::new("mapped by extents, which the volume's features do not name", repair)
+            IssueText::new("mapped by extents, which the volume's features do not name", repair)
         });
         match (mends, head, pointers) {
             (false, ..) => {}
@@ -184,14 +187,14 @@ impl Examination<'_, '_, '_, '_> {
     pub(super) fn fields(&mut self) {
         if self.has(InodeFlags::IMAGIC)
             && !self.subject().has_compat(Compat::IMAGIC_INODES)
-            && self.tell(&INODE_IMAGIC, |_| Words::new("the flag is set", "the flag is cleared"))
+            && self.tell(&INODE_IMAGIC, |_| IssueText::new("the flag is set", "the flag is cleared"))
         {
             self.drop_flags(InodeFlags::IMAGIC);
         }
         let address = self.inode().raw().i_obso_faddr.get();
         if address != 0
             && self.tell(&INODE_FRAGMENT, |_| {
-                Words::new(format!("the address of a fragment is {address}"), "the field is cleared")
+                IssueText::new(format!("the address of a fragment is {address}"), "the field is cleared")
                     .expected(0)
             })
         {
@@ -210,7 +213,7 @@ impl Examination<'_, '_, '_, '_> {
             && !self.subject().has_ro_compat(RoCompat::HUGE_FILE)
             && self.tell(&INODE_HIGH_FIELD, |_| {
                 let found = format!("the upper half of the count of blocks is {blocks}");
-                Words::new(found, "the field is cleared").expected(0)
+                IssueText::new(found, "the field is cleared").expected(0)
             })
         {
             self.scratch.inode.raw_mut().i_blocks_high.set(0);
@@ -220,7 +223,7 @@ impl Examination<'_, '_, '_, '_> {
             && !self.subject().has_incompat(Incompat::BIT64)
             && self.tell(&INODE_HIGH_FIELD, |_| {
                 let found = format!("the upper half of the block of attributes is {attributes}");
-                Words::new(found, "the field is cleared").expected(0)
+                IssueText::new(found, "the field is cleared").expected(0)
             })
         {
             self.scratch.inode.raw_mut().i_file_acl_high.set(0);
@@ -236,7 +239,7 @@ impl Examination<'_, '_, '_, '_> {
         }
         if self.tell(&XATTR_BLOCK_PLACE, |_| {
             let why = if feature { "outside the volume" } else { "the volume has no attributes" };
-            Words::new(format!("attributes in block {block}: {why}"), "the attributes are given up")
+            IssueText::new(format!("attributes in block {block}: {why}"), "the attributes are given up")
         }) {
             self.scratch.inode.set_attribute_block(Block(0));
             self.cut();
@@ -253,7 +256,8 @@ impl Examination<'_, '_, '_, '_> {
         }
         let right = self.right_extra_size(extra, most);
         if self.tell(&INODE_EXTRA_SIZE, |_| {
-            Words::new(format!("{extra} bytes of extra fields"), format!("becomes {right}")).expected(right)
+            IssueText::new(format!("{extra} bytes of extra fields"), format!("becomes {right}"))
+                .expected(right)
         }) && let Some(field) = self.scratch.inode.bytes_mut().get_mut(OLD_SIZE..OLD_SIZE + 2)
         {
             field.copy_from_slice(&u16::try_from(right).unwrap_or(0).to_le_bytes());
@@ -289,7 +293,7 @@ impl Examination<'_, '_, '_, '_> {
             return;
         }
         if self.tell(&INODE_TIME_EPOCH, |_| {
-            Words::new("a time is between the years 2310 and 2378", "the time becomes one before 1970")
+            IssueText::new("a time is between the years 2310 and 2378", "the time becomes one before 1970")
         }) {
             for time in TIMES {
                 let bytes = self.scratch.inode.bytes_mut();

@@ -13,7 +13,7 @@ use super::special::Role;
 use crate::kinds::Kind;
 use crate::kinds::inodes::{BAD_BLOCKS, DIRECTORY_TOO_LARGE, POINTER_BLOCK, POINTER_RANGE};
 
-/// What becomes of the inode that keeps blocks for descriptors.
+/// Repair of the inode that keeps blocks for descriptors.
 const RESIZE_REPAIR: &str = "the inode is recreated; which blocks it has follows from the size of the volume";
 
 /// Pointers that stand together.
@@ -28,7 +28,7 @@ struct Level {
 }
 
 /// Pointers of one node that have the same fault.
-struct Bad {
+struct BadPointers {
     kind: &'static Kind,
     what: &'static str,
     count: u64,
@@ -37,9 +37,9 @@ struct Bad {
     at: Vec<usize>,
 }
 
-impl Bad {
+impl BadPointers {
     fn new(kind: &'static Kind, what: &'static str) -> Self {
-        Bad { kind, what, count: 0, first: 0, at: Vec::new() }
+        BadPointers { kind, what, count: 0, first: 0, at: Vec::new() }
     }
 
     fn add(&mut self, pointer: u64, at: usize) {
@@ -73,7 +73,7 @@ impl Examination<'_, '_, '_, '_> {
         let mut base = u64::from(DIRECT);
         for depth in 1..=3 {
             let at = (depth as usize - 1) * block_map::POINTER_LEN;
-            if !self.voice.any()
+            if !self.reporter.any()
                 && let Some(slot) = high.get_mut(at..at + block_map::POINTER_LEN)
             {
                 changed |= self.pointers(slot, Level { depth, base, node: None }, &mut walk);
@@ -95,9 +95,9 @@ impl Examination<'_, '_, '_, '_> {
         let Level { depth, base, .. } = level;
         let span = block_map::span(self.subject().geometry.block_size, depth);
         let most = self.most_directory_blocks().map_or(u64::MAX, |most| most + 1);
-        let mut outside = Bad::new(&POINTER_RANGE, "lead outside the volume");
-        let mut behind = Bad::new(&DIRECTORY_TOO_LARGE, "are too many");
-        let mut structures = Bad::new(&BAD_BLOCKS, "lead to structures of the volume");
+        let mut outside = BadPointers::new(&POINTER_RANGE, "lead outside the volume");
+        let mut behind = BadPointers::new(&DIRECTORY_TOO_LARGE, "are too many");
+        let mut structures = BadPointers::new(&BAD_BLOCKS, "lead to structures of the volume");
         let mut changed = false;
         for (at, index) in (0..bytes.len()).step_by(block_map::POINTER_LEN).zip(0..) {
             let pointer = u64::from(word(bytes, at));
@@ -123,7 +123,7 @@ impl Examination<'_, '_, '_, '_> {
                     clear(bytes, at);
                     changed = true;
                 }
-                if self.voice.any() {
+                if self.reporter.any() {
                     return false;
                 }
                 continue;
@@ -138,7 +138,7 @@ impl Examination<'_, '_, '_, '_> {
         changed
     }
 
-    fn bad_pointers(&mut self, bad: &Bad, level: Level, bytes: &mut [u8]) -> bool {
+    fn bad_pointers(&mut self, bad: &BadPointers, level: Level, bytes: &mut [u8]) -> bool {
         if bad.count == 0 {
             return false;
         }
@@ -159,7 +159,7 @@ impl Examination<'_, '_, '_, '_> {
         true
     }
 
-    /// Whether this is the list of bad blocks, and the block in it belongs to a structure of the volume.
+    /// Returns true if this is the list of bad blocks, and the block in it belongs to a structure of the volume.
     fn is_bad_structure(&self, block: Block) -> bool {
         self.pass.special.role(self.inode().number()) == Role::BadBlocks && self.pass.is_structure(block)
     }
@@ -177,7 +177,7 @@ impl Examination<'_, '_, '_, '_> {
             self.claim_run(&mut mapped, &extent);
         }
         walk.mapped = mapped;
-        if !self.voice.is_silent() {
+        if !self.reporter.is_silent() {
             match walk.kept.last_mut() {
                 Some(last)
                     if last.logical_end() == u64::from(logical.0)
@@ -224,7 +224,7 @@ impl Examination<'_, '_, '_, '_> {
                 self.stage(block, &bytes);
                 self.cut();
             }
-            if !self.voice.is_silent() {
+            if !self.reporter.is_silent() {
                 walk.own.push(block);
             }
         }

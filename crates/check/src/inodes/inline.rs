@@ -4,7 +4,7 @@ use ondisk::features::Incompat;
 use ondisk::inode::{I_BLOCK_LEN, InodeFlags};
 use ondisk::xattr::{self, Entry, NameIndex};
 
-use super::record::{Examination, Words};
+use super::record::{Examination, IssueText};
 use crate::kinds::inodes::{INLINE_ATTRIBUTE, INLINE_FEATURE};
 
 impl Examination<'_, '_, '_, '_> {
@@ -35,7 +35,7 @@ impl Examination<'_, '_, '_, '_> {
                 (_, true) => "it holds block pointers: the flag is cleared",
                 _ => "the place of its contents is not known: the inode is cleared",
             };
-            Words::new("contents are in the inode, which the volume's features do not name", repair)
+            IssueText::new("contents are in the inode, which the volume's features do not name", repair)
         });
         match (mends, there, pointers) {
             (false, ..) => {}
@@ -55,7 +55,7 @@ impl Examination<'_, '_, '_, '_> {
                 } else {
                     "an empty one is added, nothing is lost".to_owned()
                 };
-                Words::new("the attribute for contents behind byte 60 is missing", repair)
+                IssueText::new("the attribute for contents behind byte 60 is missing", repair)
             })
         {
             return;

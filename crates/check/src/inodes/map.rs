@@ -1,4 +1,4 @@
-//! What both kinds of maps have in common: how blocks become claims, and when a walk has to end.
+//! Rules of both kinds of maps: how blocks become claims, and when a walk has to end.
 
 use std::sync::atomic::Ordering;
 
@@ -10,35 +10,35 @@ use super::contents::Mapped;
 use super::record::{Claim, Examination};
 use super::special::Role;
 use crate::kinds::Kind;
-use crate::voice::Finding;
+use crate::reporter::Finding;
 
 /// The walk over a map, and what is left of it where it must be mended.
 #[derive(Default)]
 pub(super) struct Walk {
     pub(super) mapped: Mapped,
-    /// Whether what was found is to be rewritten.
+    /// True if what was found is to be rewritten.
     pub(super) mends: bool,
-    /// Whether something stays broken that can't be rewritten.
+    /// True if something stays broken that can't be rewritten.
     pub(super) leaves: bool,
-    /// Whether nodes of it lie in blocks of something else; only known aloud.
+    /// True if nodes of it lie in blocks of something else; only known aloud.
     pub(super) lent: bool,
-    /// What to keep; only gathered aloud.
+    /// Extents to keep; only gathered aloud.
     pub(super) kept: Vec<Extent>,
     /// Nodes that are the map's own; only gathered aloud.
     pub(super) own: Vec<Block>,
 }
 
 impl Examination<'_, '_, '_, '_> {
-    /// Whether one more node of a map may be read.
+    /// Returns true if one more node of a map may be read.
     pub(super) fn may_read_node(&self) -> bool {
         let take = |left: u64| left.checked_sub(1);
         self.pass.nodes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
-    /// Whether a node can't be this map's own, as something sound has it: it must not be written.
+    /// Returns true if a node can't be this map's own, as something sound has it: it must not be written.
     pub(super) fn is_foreign(&self, block: Block) -> bool {
         let cluster = self.subject().geometry.cluster_of(block).0;
-        self.pass.guards && !self.voice.is_silent() && self.pass.facts.claimed.contains(cluster)
+        self.pass.guards && !self.reporter.is_silent() && self.pass.facts.claimed.contains(cluster)
     }
 
     pub(super) fn is_resize(&self) -> bool {
@@ -58,7 +58,7 @@ impl Examination<'_, '_, '_, '_> {
     /// The file block from which on everything goes, of a file that was about to be cut; only aloud.
     pub(super) fn cut_end(&self) -> Option<u64> {
         let inode = self.inode();
-        let cuts = !self.voice.is_silent()
+        let cuts = !self.reporter.is_silent()
             && self.subject().cut_wanted.contains(&inode.number())
             && inode.file_type() == Some(FileType::Regular)
             && !self.has(InodeFlags::VERITY);
@@ -85,7 +85,7 @@ impl Examination<'_, '_, '_, '_> {
         repair: &str,
     ) -> bool {
         let place = self.place();
-        self.voice.found(kind, || {
+        self.reporter.found(kind, || {
             let mut place = place;
             place.block = at.0;
             place.file_block = at.1.and_then(|block| u32::try_from(block).ok()).map(FileBlock);
@@ -144,7 +144,7 @@ impl Examination<'_, '_, '_, '_> {
         mapped.previous = end - 1;
     }
 
-    /// Whether a run does not lie in its cluster as the file's blocks lie in theirs, or tears a cluster of
+    /// Returns true if a run does not lie in its cluster as the file's blocks lie in theirs, or tears a cluster of
     /// the file apart.
     fn is_crooked(&self, mapped: &Mapped, logical: u64, start: u64) -> bool {
         let log2 = self.subject().geometry.cluster_log2;

@@ -29,17 +29,17 @@ use ondisk::units::{Block, InodeNumber};
 
 use super::facts::{Directory, Facts};
 use super::places;
+use super::reporter::Report;
 use super::space;
 use super::staged::staging;
 use super::subject::Subject;
-use super::voice::Report;
 use platfs_device::{Error, Result};
 
 use attributes::Registry;
 use record::{Examination, Scratch};
 use special::Special;
 
-/// What the examinations of all inodes share.
+/// Data that the examinations of all inodes share.
 struct Pass<'a> {
     subject: &'a Subject,
     facts: &'a Facts,
@@ -48,9 +48,9 @@ struct Pass<'a> {
     /// Nodes of maps that may still be read. A sound volume has each of its blocks at most once as a
     /// node; maps that lead to the same nodes again and again end here.
     nodes: AtomicU64,
-    /// Whether there is a regular file of 2 GiB and more.
+    /// True if there is a regular file of 2 GiB and more.
     large: AtomicBool,
-    /// Whether claims are still being gathered, so that what is claimed has another owner.
+    /// True if claims are still being gathered, so that what is claimed has another owner.
     guards: bool,
     /// Where structures of the volume lie, from the first to behind the last block of each, rising; computed at the
     /// first use.
@@ -80,7 +80,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Whether a block belongs to a structure of the volume: 16 bytes of memory for each of these.
+    /// Returns true if a block belongs to a structure of the volume: 16 bytes of memory for each of these.
     fn is_structure(&self, block: Block) -> bool {
         let spans = self.structures.get_or_init(|| places::structures(self.subject));
         let next = spans.partition_point(|(start, _)| *start <= block.0);
@@ -120,8 +120,8 @@ impl<'a> Pass<'a> {
         let mut directories = Vec::new();
         let Some(offset) = self.subject.inode_offset(number) else { return Ok(()) };
         scratch.load(self.subject, number, offset).map_err(|source| Error::io("reading an inode", source))?;
-        let mut voice = report.aloud();
-        let mut examination = Examination::new(self, scratch, &mut voice);
+        let mut reporter = report.aloud();
+        let mut examination = Examination::new(self, scratch, &mut reporter);
         examination.run();
         examination.mend().map_err(staging("an inode"))?;
         self.commit(scratch, &mut counts, &mut directories);

@@ -6,14 +6,14 @@ use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::units::{Block, InodeNumber};
 
 use super::Pass;
-use super::attributes::Held;
+use super::attributes::AttributeClaims;
 use super::special::Role;
-use crate::issue::Place;
+use crate::issue::Location;
 use crate::kinds::Kind;
 use crate::kinds::inodes::{INODE_CHECKSUM, INODE_DELETION_TIME};
 use crate::kinds::opening::ORPHANS;
+use crate::reporter::{Finding, Reporter};
 use crate::subject::Subject;
-use crate::voice::{Finding, Voice};
 use platfs_device::Device;
 
 /// Blocks that an inode claims.
@@ -21,7 +21,7 @@ use platfs_device::Device;
 pub(super) struct Claim {
     pub(super) start: Block,
     pub(super) count: u64,
-    /// Whether these are nodes of the map.
+    /// True if these are nodes of the map.
     pub(super) node: bool,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Scratch {
     /// Set where the inode is in use.
     pub(super) used: Option<Used>,
     /// Attributes that other inodes know of too.
-    pub(super) held: Held,
+    pub(super) held: AttributeClaims,
     /// A block for each level of a map.
     pub(super) nodes: Vec<Vec<u8>>,
     /// Parts of an attribute region that are taken.
@@ -53,7 +53,7 @@ impl Scratch {
             inode: blank,
             claims: Vec::new(),
             used: None,
-            held: Held::default(),
+            held: AttributeClaims::default(),
             nodes: Vec::new(),
             spans: Vec::new(),
         }
@@ -80,12 +80,12 @@ impl Scratch {
 pub(super) struct Examination<'x, 'p, 'r, 's> {
     pub(super) pass: &'x Pass<'p>,
     pub(super) scratch: &'x mut Scratch,
-    pub(super) voice: &'x mut Voice<'r, 's>,
-    /// Whether the record was mended in memory.
+    pub(super) reporter: &'x mut Reporter<'r, 's>,
+    /// True if the record was mended in memory.
     pub(super) changed: bool,
-    /// Whether the map or the attributes were mended, so that counts follow without an issue of their own.
+    /// True if the map or the attributes were mended, so that counts follow without an issue of their own.
     pub(super) cut: bool,
-    /// Whether the inode was given up.
+    /// True if the inode was given up.
     pub(super) cleared: bool,
     /// Clusters of attribute values in other inodes, which are charged to this one.
     pub(super) charged: u64,
@@ -94,11 +94,15 @@ pub(super) struct Examination<'x, 'p, 'r, 's> {
 }
 
 impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
-    pub(super) fn new(pass: &'x Pass<'p>, scratch: &'x mut Scratch, voice: &'x mut Voice<'r, 's>) -> Self {
+    pub(super) fn new(
+        pass: &'x Pass<'p>,
+        scratch: &'x mut Scratch,
+        reporter: &'x mut Reporter<'r, 's>,
+    ) -> Self {
         Examination {
             pass,
             scratch,
-            voice,
+            reporter,
             changed: false,
             cut: false,
             cleared: false,
@@ -115,8 +119,8 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
         &self.scratch.inode
     }
 
-    pub(super) fn place(&self) -> Place {
-        Place::inode(self.scratch.inode.number())
+    pub(super) fn place(&self) -> Location {
+        Location::inode(self.scratch.inode.number())
     }
 
     pub(super) fn has(&self, flags: InodeFlags) -> bool {
@@ -125,11 +129,11 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
 
     /// Reports something about the inode; whether it is to be mended, which then counts as a change
     /// of the record.
-    pub(super) fn tell(&mut self, kind: &'static Kind, words: impl FnOnce(&Inode) -> Words) -> bool {
+    pub(super) fn tell(&mut self, kind: &'static Kind, words: impl FnOnce(&Inode) -> IssueText) -> bool {
         let inode = &self.scratch.inode;
-        let mends = self.voice.found(kind, || {
-            let Words { found, expected, repair } = words(inode);
-            Finding::new(Place::inode(inode.number()), found, repair).expected(expected)
+        let mends = self.reporter.found(kind, || {
+            let IssueText { found, expected, repair } = words(inode);
+            Finding::new(Location::inode(inode.number()), found, repair).expected(expected)
         });
         self.changed |= mends;
         mends
@@ -142,31 +146,31 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
         self.changed = true;
     }
 
-    /// Whether nothing more need be looked at: a silent voice has found something, or the inode was
+    /// Returns true if nothing more need be looked at: a silent reporter has found something, or the inode was
     /// given up.
     pub(super) fn is_over(&self) -> bool {
-        self.cleared || self.voice.any()
+        self.cleared || self.reporter.any()
     }
 
     /// Asks every rule.
     pub(super) fn run(&mut self) {
         let right = self.subject().sealer.inode_is_right(self.inode());
-        if !right && self.voice.is_silent() {
-            self.tell(&INODE_CHECKSUM, |_| Words::default());
+        if !right && self.reporter.is_silent() {
+            self.tell(&INODE_CHECKSUM, |_| IssueText::default());
             return;
         }
         if !right && self.is_garbage() {
             return;
         }
-        if self.voice.is_silent() && self.subject().cut_wanted.contains(&self.inode().number()) {
+        if self.reporter.is_silent() && self.subject().cut_wanted.contains(&self.inode().number()) {
             // What is behind its end is taken aloud.
-            self.tell(&ORPHANS, |_| Words::default());
+            self.tell(&ORPHANS, |_| IssueText::default());
             return;
         }
         self.ask();
         if !right && !self.changed && !self.cleared {
             self.tell(&INODE_CHECKSUM, |_| {
-                Words::new(
+                IssueText::new(
                     "the checksum is wrong, all that can be judged is right",
                     "the checksum is recomputed",
                 )
@@ -211,7 +215,7 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
             return;
         }
         if self.tell(&INODE_DELETION_TIME, |inode| {
-            Words::new(
+            IssueText::new(
                 format!("the deletion time is {time}, a number of an inode: it was on a list of orphans"),
                 if inode.links() == 0 { "the time becomes that of now" } else { "the time is cleared" },
             )
@@ -227,7 +231,7 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
         if raw.i_dtime.get() == 0
             && raw.i_mode.get() != 0
             && self.tell(&INODE_DELETION_TIME, |_| {
-                Words::new("a deleted inode without a deletion time", "the time becomes that of now")
+                IssueText::new("a deleted inode without a deletion time", "the time becomes that of now")
             })
         {
             let now = self.subject().deletion_time();
@@ -240,7 +244,7 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
         let time = self.inode().raw().i_dtime.get();
         if time != 0
             && self.tell(&INODE_DELETION_TIME, |_| {
-                Words::new(format!("has links and a deletion time, {time}"), "the time is cleared")
+                IssueText::new(format!("has links and a deletion time, {time}"), "the time is cleared")
             })
         {
             self.scratch.inode.raw_mut().i_dtime.set(0);
@@ -329,21 +333,21 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
     }
 }
 
-/// What is said of an inode.
+/// Text of an issue of an inode.
 #[derive(Default)]
-pub(super) struct Words {
+pub(super) struct IssueText {
     pub(super) found: String,
     pub(super) expected: String,
     pub(super) repair: String,
 }
 
-impl Words {
+impl IssueText {
     pub(super) fn new(found: impl Into<String>, repair: impl Into<String>) -> Self {
-        Words { found: found.into(), expected: String::new(), repair: repair.into() }
+        IssueText { found: found.into(), expected: String::new(), repair: repair.into() }
     }
 
-    /// The same, with what should be there.
+    /// Adds what should be there.
     pub(super) fn expected(self, expected: impl ToString) -> Self {
-        Words { expected: expected.to_string(), ..self }
+        IssueText { expected: expected.to_string(), ..self }
     }
 }

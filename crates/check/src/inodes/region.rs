@@ -14,11 +14,11 @@ const VALUE_MAX: usize = 1 << 24;
 pub(super) struct Region<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) in_inode: bool,
-    /// Whether empty values must lie in the region too: needed where contents are looked for in it.
+    /// True if empty values must lie in the region too: needed where contents are looked for in it.
     pub(super) strict: bool,
 }
 
-/// What is wrong with an entry.
+/// Flaw of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flaw {
     /// Its place or name: what follows can't be found.
@@ -34,14 +34,14 @@ pub(super) enum Flaw {
 }
 
 /// An entry with its parts, as far as they make sense.
-pub(super) struct Seen<'a> {
+pub(super) struct ParsedEntry<'a> {
     pub(super) raw: &'a RawEntry,
     pub(super) name: &'a [u8],
     pub(super) value: &'a [u8],
     pub(super) flaw: Option<Flaw>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> ParsedEntry<'a> {
     /// The entry, to be stored again.
     pub(super) fn entry(&self) -> Entry<'a> {
         let value = match self.value_inode() {
@@ -89,7 +89,7 @@ impl<'a> Region<'a> {
     pub(super) fn walk(
         self,
         spans: &mut Vec<(usize, usize)>,
-        mut each: impl FnMut(Seen<'a>) -> bool,
+        mut each: impl FnMut(ParsedEntry<'a>) -> bool,
     ) -> bool {
         let mut at = self.header_len();
         spans.clear();
@@ -110,7 +110,7 @@ impl<'a> Region<'a> {
         take(spans, self.bytes.len(), at, 4)
     }
 
-    /// Whether the list of entries ends here.
+    /// Returns true if the list of entries ends here.
     fn is_end(self, at: usize, room: usize) -> bool {
         let end = self.bytes.get(at..at + 4).is_none_or(|word| word == [0; 4]);
         end || self.in_inode && room < ENTRY_LEN
@@ -122,12 +122,12 @@ impl<'a> Region<'a> {
         at: usize,
         room: &mut usize,
         spans: &mut Vec<(usize, usize)>,
-    ) -> Option<(Seen<'a>, usize)> {
+    ) -> Option<(ParsedEntry<'a>, usize)> {
         let (raw, tail) = RawEntry::ref_from_prefix(self.bytes.get(at..)?).ok()?;
         let len = usize::from(raw.e_name_len);
         let whole = padded(ENTRY_LEN + len);
         let name = tail.get(..len);
-        let mut seen = Seen { raw, name: name.unwrap_or_default(), value: &[], flaw: None };
+        let mut seen = ParsedEntry { raw, name: name.unwrap_or_default(), value: &[], flaw: None };
         if name.is_none() || !take(spans, self.bytes.len(), at, whole) {
             seen.flaw = Some(Flaw::Structure);
             return Some((seen, at));
@@ -142,7 +142,7 @@ impl<'a> Region<'a> {
     }
 
     /// A value beside its entry, and the hash of both.
-    fn value(self, seen: &mut Seen<'a>, room: &mut usize, spans: &mut Vec<(usize, usize)>) {
+    fn value(self, seen: &mut ParsedEntry<'a>, room: &mut usize, spans: &mut Vec<(usize, usize)>) {
         let size = seen.raw.e_value_size.get() as usize;
         let start = self.base() + usize::from(seen.raw.e_value_offs.get());
         let fits =

@@ -4,11 +4,11 @@ use ondisk::units::{Block, Group};
 
 use super::record::{Examination, Scratch};
 use super::{Counts, Pass};
-use crate::crew;
-use crate::issue::Place;
+use crate::issue::Location;
 use crate::kinds::inodes::INODE_TABLE_UNREADABLE;
+use crate::parallel;
+use crate::reporter::{Finding, Report, Reporter};
 use crate::subject::Subject;
-use crate::voice::{Finding, Report, Voice};
 use platfs_device::Device;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -49,7 +49,7 @@ pub(super) fn run(pass: &Pass<'_>, report: &mut Report<'_>) {
     let all = u64::from(subject.geometry.groups) * pieces.per_group;
     let sums = Mutex::new((Counts::default(), Vec::new()));
     let begun = |piece| report.progress("inodes", piece, all);
-    crew::share(subject.threads, all, begun, |piece| {
+    parallel::share(subject.threads, all, begun, |piece| {
         let Some((group, first, count)) = pieces.find(subject, piece) else { return };
         let mut unread = Vec::new();
         let counts = examine(pass, group, first, count, &mut unread);
@@ -63,7 +63,7 @@ pub(super) fn run(pass: &Pass<'_>, report: &mut Report<'_>) {
     report.summary.fragmented += counts.fragmented;
     unread.sort_unstable();
     for (block, group, problem) in unread {
-        let place = Place::group(group).at_block(block);
+        let place = Location::group(group).at_block(block);
         pass.facts.unread.store(true, Ordering::Relaxed);
         report.found(&INODE_TABLE_UNREADABLE, Finding::new(place, problem, ""));
     }
@@ -105,9 +105,9 @@ fn examine(
             continue;
         }
         scratch.refill(number, record);
-        let mut voice = Voice::silent();
-        Examination::new(pass, &mut scratch, &mut voice).run();
-        if voice.any() {
+        let mut reporter = Reporter::silent();
+        Examination::new(pass, &mut scratch, &mut reporter).run();
+        if reporter.any() {
             suspects.push(number);
         } else {
             pass.commit(&mut scratch, &mut counts, &mut directories);
@@ -120,7 +120,7 @@ fn examine(
     counts
 }
 
-/// Whether a record was never written.
+/// Returns true if a record was never written.
 fn is_blank(record: &[u8]) -> bool {
     record.chunks(128).all(|part| part.iter().fold(0, |seen, byte| seen | byte) == 0)
 }

@@ -22,11 +22,11 @@ use super::fields::word;
 use super::record::{Claim, Examination, Scratch};
 use super::special::Role;
 use crate::facts::Facts;
-use crate::issue::{Decision, Issue, Place, Sink};
+use crate::issue::{Decision, Issue, Location, Sink};
 use crate::kinds::inodes::BLOCKS_SHARED;
+use crate::reporter::{Finding, Report};
 use crate::staged::staging;
 use crate::subject::Subject;
-use crate::voice::{Finding, Report};
 use platfs_device::Result;
 
 /// Ranks of owners, the better ones first.
@@ -44,7 +44,7 @@ const RESERVE: u64 = 4;
 
 /// The best owner of a shared cluster.
 #[derive(Clone, Copy, Debug)]
-struct Best {
+struct BestOwner {
     /// `None` where it belongs to a structure of the volume.
     owner: Option<InodeNumber>,
     rank: u8,
@@ -52,15 +52,15 @@ struct Best {
     own: u32,
 }
 
-/// What an inode has to leave to others.
-struct Leaving {
+/// Clusters that an inode has to leave to others.
+struct ClustersToLeave {
     /// Clusters of its contents and map, rising.
     clusters: Vec<u64>,
     /// The cluster of its block of attributes, if all that have the block must leave it.
     attributes: Option<u64>,
 }
 
-impl Leaving {
+impl ClustersToLeave {
     fn count(&self) -> u64 {
         self.clusters.len() as u64 + u64::from(self.attributes.is_some())
     }
@@ -70,9 +70,9 @@ impl Leaving {
 const NODE_READS: u64 = 8;
 
 /// Passes on no issue and leaves all as it is.
-struct Mute;
+struct NullSink;
 
-impl Sink for Mute {
+impl Sink for NullSink {
     fn issue(&mut self, _: Issue) -> Decision {
         Decision::Leave
     }
@@ -82,7 +82,7 @@ impl Sink for Mute {
 struct Plan<'a> {
     subject: &'a Subject,
     facts: &'a Facts,
-    best: HashMap<u64, Best>,
+    best: HashMap<u64, BestOwner>,
     /// Inodes that claim any of them.
     claimants: Vec<InodeNumber>,
     /// For each block of attributes the inode that claims it for all inodes that have it.
@@ -92,7 +92,7 @@ struct Plan<'a> {
     /// Clusters that their best owner still uses, and such that it does without.
     kept: HashSet<u64>,
     left: HashSet<u64>,
-    /// Whether the journal was given up.
+    /// True if the journal was given up.
     journal_gone: bool,
 }
 
@@ -135,7 +135,7 @@ impl Plan<'_> {
         self.subject.geometry.clusters().saturating_sub(self.facts.claimed.count())
     }
 
-    /// What structures of the volume claim.
+    /// Notes the clusters that structures of the volume claim.
     fn layout(&mut self) {
         let geometry = self.subject.geometry;
         for group in (0..geometry.groups).map(Group) {
@@ -151,7 +151,7 @@ impl Plan<'_> {
             {
                 for cluster in self.cluster(start)..=self.cluster(start + count.max(1) - 1) {
                     if count > 0 && self.facts.shared.contains(cluster) {
-                        self.best.insert(cluster, Best { owner: None, rank: 0, own: 0 });
+                        self.best.insert(cluster, BestOwner { owner: None, rank: 0, own: 0 });
                     }
                 }
             }
@@ -161,7 +161,7 @@ impl Plan<'_> {
     /// All claims of inodes in use, compared.
     fn owners(&mut self, pass: &Pass<'_>) {
         let mut scratch = Scratch::new(self.subject);
-        let mut sink = Mute;
+        let mut sink = NullSink;
         let mut mute = Report::new(&mut sink);
         let mut claimants = Vec::new();
         let mut found = Vec::new();
@@ -173,8 +173,8 @@ impl Plan<'_> {
                 continue;
             }
             let rank = rank(pass, &scratch);
-            let mut voice = mute.aloud();
-            let mut examination = Examination::new(pass, &mut scratch, &mut voice);
+            let mut reporter = mute.aloud();
+            let mut examination = Examination::new(pass, &mut scratch, &mut reporter);
             let attributes = examination.attribute_block();
             examination.contents_alone();
             found.clear();
@@ -205,16 +205,16 @@ impl Plan<'_> {
     }
 
     fn compare(&mut self, cluster: u64, number: InodeNumber, rank: u8) {
-        let best = self.best.entry(cluster).or_insert(Best { owner: Some(number), rank, own: 0 });
+        let best = self.best.entry(cluster).or_insert(BestOwner { owner: Some(number), rank, own: 0 });
         if best.owner == Some(number) {
             best.own += 1;
             best.rank = best.rank.min(rank);
         } else if best.owner.is_some() && rank < best.rank {
-            *best = Best { owner: Some(number), rank, own: 1 };
+            *best = BestOwner { owner: Some(number), rank, own: 1 };
         }
     }
 
-    /// Whether an inode has to leave a cluster, or uses it twice.
+    /// Returns true if an inode has to leave a cluster, or uses it twice.
     fn leaves(&self, cluster: u64, number: InodeNumber) -> bool {
         self.best.get(&cluster).is_some_and(|best| best.owner != Some(number) || best.own > 1)
     }
@@ -229,10 +229,10 @@ impl Plan<'_> {
     ) -> std::io::Result<()> {
         let Some(offset) = self.subject.inode_offset(number) else { return Ok(()) };
         scratch.load(self.subject, number, offset)?;
-        let mut sink = Mute;
+        let mut sink = NullSink;
         let mut mute = Report::new(&mut sink);
-        let mut voice = mute.aloud();
-        let mut examination = Examination::new(pass, scratch, &mut voice);
+        let mut reporter = mute.aloud();
+        let mut examination = Examination::new(pass, scratch, &mut reporter);
         examination.contents_alone();
         let attributes = examination.attribute_block();
         if let Some(place) = self.attributes.get(&attributes.0) {
@@ -279,8 +279,8 @@ impl Plan<'_> {
         examination.mend()
     }
 
-    /// What an inode with these claims has to leave.
-    fn leaving(&self, claims: &[Claim], number: InodeNumber, attributes: Block) -> Leaving {
+    /// Returns the clusters that an inode with these claims has to leave.
+    fn leaving(&self, claims: &[Claim], number: InodeNumber, attributes: Block) -> ClustersToLeave {
         let clusters = claims
             .iter()
             .flat_map(|claim| self.cluster(claim.start.0)..=self.cluster(claim.start.0 + claim.count - 1));
@@ -290,7 +290,7 @@ impl Plan<'_> {
         let own = self.cluster(attributes.0);
         let holder = self.holders.get(&attributes.0).filter(|_| !self.attributes.contains_key(&attributes.0));
         let moves = holder.is_some_and(|holder| self.leaves(own, *holder));
-        Leaving { clusters, attributes: moves.then_some(own) }
+        ClustersToLeave { clusters, attributes: moves.then_some(own) }
     }
 
     fn move_contents(
@@ -308,7 +308,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    fn finding(&self, number: InodeNumber, leaving: &Leaving, repair: &str) -> Finding {
+    fn finding(&self, number: InodeNumber, leaving: &ClustersToLeave, repair: &str) -> Finding {
         let count = leaving.count();
         let first = leaving.clusters.first().copied().or(leaving.attributes).unwrap_or_default();
         let block = self.subject.geometry.cluster_start(ondisk::units::Cluster(first));
@@ -319,10 +319,10 @@ impl Plan<'_> {
         };
         let what = if self.subject.geometry.cluster_log2 == 0 { "blocks" } else { "clusters" };
         let found = format!("{count} {what} from {block} on belong to {other}");
-        Finding::new(Place::inode(number).at_block(block), found, repair)
+        Finding::new(Location::inode(number).at_block(block), found, repair)
     }
 
-    /// Whether an inode is the journal, and not only taken for it.
+    /// Returns true if an inode is the journal, and not only taken for it.
     fn is_journal(&self, number: InodeNumber) -> bool {
         number == InodeNumber::JOURNAL
             && self.subject.raw.s_journal_inum.get() == number.get()
@@ -387,7 +387,7 @@ fn rank(pass: &Pass<'_>, scratch: &Scratch) -> u8 {
 pub(super) struct Mover<'a, 'p> {
     plan: &'a Plan<'p>,
     number: InodeNumber,
-    /// Whether there is room for copies of its contents.
+    /// True if there is room for copies of its contents.
     copies: bool,
     /// The file's cluster that was looked at last: itself, where it lay, where it lies; `None` where it
     /// is lost.
@@ -405,7 +405,7 @@ impl Mover<'_, '_> {
         self.plan.subject.geometry.cluster_log2
     }
 
-    /// Whether a cluster may stay the file's own; a shared one once.
+    /// Returns true if a cluster may stay the file's own; a shared one once.
     fn keeps(&mut self, cluster: u64) -> bool {
         let Some(best) = self.plan.best.get(&cluster) else { return true };
         best.owner == Some(self.number) && self.used.insert(cluster)
@@ -433,7 +433,7 @@ impl Mover<'_, '_> {
         to.map(|to| to << log2 | logical & mask)
     }
 
-    /// Whether a node may stay the file's own.
+    /// Returns true if a node may stay the file's own.
     fn owns(&self, node: Block) -> bool {
         let best = self.plan.best.get(&self.plan.cluster(node.0));
         best.is_none_or(|best| best.owner == Some(self.number))

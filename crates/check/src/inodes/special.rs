@@ -7,11 +7,11 @@ use ondisk::features::{Compat, Features, Incompat, RoCompat};
 use ondisk::units::InodeNumber;
 
 use crate::facts::Facts;
-use crate::issue::Place;
+use crate::issue::Location;
 use crate::kinds::inodes::LARGE_FILE_FEATURE;
 use crate::kinds::opening::{ORPHAN_FILE_NUMBER, QUOTA_INODE_NUMBER};
+use crate::reporter::{Finding, Report};
 use crate::subject::Subject;
-use crate::voice::{Finding, Report};
 
 /// Inode of the list of bad blocks.
 const BAD_BLOCKS: u32 = 1;
@@ -22,7 +22,7 @@ const RESIZE: u32 = 7;
 /// Inode of the journal, unless the superblock names another.
 const JOURNAL: u32 = 8;
 
-/// What an inode is for.
+/// Purpose of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
     /// The root directory.
@@ -54,7 +54,7 @@ pub(super) struct Special {
     /// the volume is from a time when such times could be true.
     pub(super) low_time: u32,
     extents: AtomicBool,
-    /// Whether an inode has a tree and the flag for it, on a volume without the feature.
+    /// True if an inode has a tree and the flag for it, on a volume without the feature.
     trees: AtomicBool,
     inline: AtomicBool,
     values: AtomicBool,
@@ -85,7 +85,7 @@ impl Special {
         }
     }
 
-    /// Whether the inode belongs to a quota file by its number, in use or not.
+    /// Returns true if the inode belongs to a quota file by its number, in use or not.
     fn is_for_quota(&self, number: u32) -> bool {
         let [_, _, project] = self.quota;
         QUOTA.contains(&number) || number == project && self.uses_quota
@@ -112,12 +112,12 @@ impl Special {
         }
     }
 
-    /// Whether the inode is in use without links: reserved ones always are.
+    /// Returns true if the inode is in use without links: reserved ones always are.
     pub(super) fn is_used_without_links(&self, inode: InodeNumber) -> bool {
         inode.get() < self.first || self.is_for_quota(inode.get())
     }
 
-    /// Whether the inode lies behind the reserved ones.
+    /// Returns true if the inode lies behind the reserved ones.
     pub(super) fn is_ordinary(&self, inode: InodeNumber) -> bool {
         inode.get() >= self.first
     }
@@ -132,7 +132,7 @@ impl Special {
         self.trees.store(true, Ordering::Relaxed);
     }
 
-    /// Whether such an inode was seen.
+    /// Returns true if such an inode was seen.
     pub(super) fn has_trees(&self) -> bool {
         self.trees.load(Ordering::Relaxed)
     }
@@ -204,7 +204,8 @@ pub(super) fn stray_files(subject: &mut Subject, facts: &Facts, report: &mut Rep
     let orphans =
         Some(orphans).filter(|number| !subject.has_compat(Compat::ORPHAN_FILE) && is_begun(*number));
     let repair = "the field is cleared";
-    let mut clears = |kind, found: String| report.found(kind, Finding::new(Place::default(), found, repair));
+    let mut clears =
+        |kind, found: String| report.found(kind, Finding::new(Location::default(), found, repair));
     if quota.is_some_and(|file| {
         clears(&QUOTA_INODE_NUMBER, format!("quota in inode {file}, without the feature"))
     }) {
@@ -223,7 +224,7 @@ pub(super) fn stray_files(subject: &mut Subject, facts: &Facts, report: &mut Rep
 pub(super) fn large_files(features: &mut Features, large: bool, report: &mut Report<'_>) {
     if large && !features.ro_compat.contains(RoCompat::LARGE_FILE) {
         let found = "a file has 2 GiB or more, which the volume's features do not name";
-        if report.found(&LARGE_FILE_FEATURE, Finding::new(Place::default(), found, "the feature is set")) {
+        if report.found(&LARGE_FILE_FEATURE, Finding::new(Location::default(), found, "the feature is set")) {
             features.ro_compat |= RoCompat::LARGE_FILE;
         }
     }

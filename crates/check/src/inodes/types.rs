@@ -1,4 +1,4 @@
-//! What an inode is: its type against what it holds, and the types of inodes with a purpose.
+//! Types of inodes: the stated type against the contents, and the types of inodes with a purpose.
 
 use ondisk::dirent;
 use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags};
@@ -6,7 +6,7 @@ use ondisk::units::{Block, FileBlock, InodeNumber};
 use ondisk::unseal;
 
 use super::fields::{is_extent_head, word};
-use super::record::{Examination, Words};
+use super::record::{Examination, IssueText};
 use super::special::Role;
 use crate::kinds::inodes::{
     INODE_GARBAGE, INODE_RESERVED, INODE_ROOT, INODE_SPECIAL_FLAGS, INODE_SPECIAL_SIZE, INODE_TYPE,
@@ -26,14 +26,14 @@ fn begins_with_name(entries: &[u8]) -> bool {
 }
 
 impl Examination<'_, '_, '_, '_> {
-    /// Whether the record is no inode at all: its checksum is wrong, and most of its neighbours in the
+    /// Returns true if the record is no inode at all: its checksum is wrong, and most of its neighbours in the
     /// same block are broken too, as when something else was written there.
     pub(super) fn is_garbage(&mut self) -> bool {
         if self.inode().links() == 0 || !self.is_among_broken() {
             return false;
         }
         let mends = self.tell(&INODE_GARBAGE, |_| {
-            Words::new(
+            IssueText::new(
                 "most inodes in this block of the table are broken, this one too",
                 "the inode is cleared",
             )
@@ -88,7 +88,7 @@ impl Examination<'_, '_, '_, '_> {
             } else {
                 "it is cleared and recreated; what it led to goes to lost+found"
             };
-            Words::new(format!("the root's mode is {:#o}", inode.mode()), repair)
+            IssueText::new(format!("the root's mode is {:#o}", inode.mode()), repair)
         }) {
             if is_dir { self.set_type(FileType::Directory) } else { self.clear() }
         }
@@ -114,7 +114,7 @@ impl Examination<'_, '_, '_, '_> {
         };
         if wrong
             && self.tell(&INODE_RESERVED, |_| {
-                Words::new(format!("a reserved inode with mode {mode:#o}"), "the mode is set right")
+                IssueText::new(format!("a reserved inode with mode {mode:#o}"), "the mode is set right")
             })
         {
             let mode = if role == Role::Hidden { FileType::Regular.mode_bits() | 0o600 } else { 0 };
@@ -126,7 +126,7 @@ impl Examination<'_, '_, '_, '_> {
             && links == 0
             && (self.changed
                 || self.tell(&INODE_RESERVED, |_| {
-                    Words::new("a file of the volume itself without a link", "it gets its link")
+                    IssueText::new("a file of the volume itself without a link", "it gets its link")
                 }))
         {
             self.scratch.inode.raw_mut().i_links_count.set(1);
@@ -139,7 +139,7 @@ impl Examination<'_, '_, '_, '_> {
         let empty = raw.i_links_count.get() == 0 && raw.i_blocks_lo.get() == 0 && word(&raw.i_block, 0) == 0;
         if !empty
             && self.tell(&INODE_VACANT, |_| {
-                Words::new("holds something, but nothing of the volume uses it", "the inode is emptied")
+                IssueText::new("holds something, but nothing of the volume uses it", "the inode is emptied")
             })
         {
             self.scratch.inode.bytes_mut().fill(0);
@@ -158,7 +158,7 @@ impl Examination<'_, '_, '_, '_> {
             && !self.has(InodeFlags::INLINE_DATA);
         if !clean
             && self.tell(&INODE_RESERVED, |_| {
-                Words::new(
+                IssueText::new(
                     "the list of bad blocks has a mode, owner, links or attributes",
                     "the list is emptied",
                 )
@@ -184,7 +184,7 @@ impl Examination<'_, '_, '_, '_> {
         (inside || self.has(InodeFlags::EXTENTS) && is_extent_head(i_block)).then_some(FileType::Regular)
     }
 
-    /// Whether the inode says that it holds contents itself: one flag alone may be a mistake.
+    /// Returns true if the inode says that it holds contents itself: one flag alone may be a mistake.
     fn says_inline(&self) -> bool {
         self.has(InodeFlags::INLINE_DATA) && self.inode().size() > 0
     }
@@ -204,7 +204,7 @@ impl Examination<'_, '_, '_, '_> {
         inside(word(parent, 0)) && self.inline_len().is_some() && (begins || is_whole())
     }
 
-    /// Whether the first block begins like that of this directory, or the inode holds one.
+    /// Returns true if the first block begins like that of this directory, or the inode holds one.
     fn is_really_directory(&self) -> bool {
         let subject = self.subject();
         let raw = self.inode().raw();
@@ -280,7 +280,7 @@ impl Examination<'_, '_, '_, '_> {
         if !wrong {
             return self.special_file();
         }
-        let right = if self.voice.is_silent() { None } else { self.true_type() };
+        let right = if self.reporter.is_silent() { None } else { self.true_type() };
         let flags_only = right.is_none() && file_type.is_some() && !self.holds_more_than_a_device();
         if !self.tell(&INODE_TYPE, |inode| {
             let repair = match right {
@@ -289,7 +289,7 @@ impl Examination<'_, '_, '_, '_> {
                 None if flags_only => "the flags of files with contents are cleared",
                 None => "the inode is cleared, names that lead to it go",
             };
-            Words::new(format!("mode {:#o} does not suit what the inode holds", inode.mode()), repair)
+            IssueText::new(format!("mode {:#o} does not suit what the inode holds", inode.mode()), repair)
         }) {
             return;
         }
@@ -303,7 +303,7 @@ impl Examination<'_, '_, '_, '_> {
         }
     }
 
-    /// Whether `i_block` holds more than device numbers, together with flags that devices can't get.
+    /// Returns true if `i_block` holds more than device numbers, together with flags that devices can't get.
     fn holds_more_than_a_device(&self) -> bool {
         let i_block = &self.inode().raw().i_block;
         self.has(FIXED) && i_block.iter().skip(16).any(|byte| *byte != 0)
@@ -315,14 +315,14 @@ impl Examination<'_, '_, '_, '_> {
         if self.has(wrong)
             && self.tell(&INODE_SPECIAL_FLAGS, |inode| {
                 let bits = (inode.flags() & wrong).bits();
-                Words::new(format!("a special file with flags {bits:#x}"), "the flags are cleared")
+                IssueText::new(format!("a special file with flags {bits:#x}"), "the flags are cleared")
             })
         {
             self.drop_flags(wrong);
         }
         if self.inode().size() != 0
             && self.tell(&INODE_SPECIAL_SIZE, |inode| {
-                Words::new(format!("a special file of {} bytes", inode.size()), "the size becomes 0")
+                IssueText::new(format!("a special file of {} bytes", inode.size()), "the size becomes 0")
                     .expected(0)
             })
         {
@@ -334,7 +334,10 @@ impl Examination<'_, '_, '_, '_> {
         if self.has(InodeFlags::EXTENTS)
             && !self.has_blocks()
             && self.tell(&SYMLINK_FLAGS, |_| {
-                Words::new("the target is in the inode, the flag for extents is set", "the flag is cleared")
+                IssueText::new(
+                    "the target is in the inode, the flag for extents is set",
+                    "the flag is cleared",
+                )
             })
         {
             self.drop_flags(InodeFlags::EXTENTS);
@@ -344,7 +347,7 @@ impl Examination<'_, '_, '_, '_> {
         }
         if self.has(InodeFlags::INDEX)
             && self.tell(&SYMLINK_FLAGS, |_| {
-                Words::new("the flag for indexed directories is set", "the flag is cleared")
+                IssueText::new("the flag for indexed directories is set", "the flag is cleared")
             })
         {
             self.drop_flags(InodeFlags::INDEX);
@@ -352,7 +355,8 @@ impl Examination<'_, '_, '_, '_> {
         self.target();
         if !self.is_over()
             && self.has(FIXED)
-            && self.tell(&INODE_SPECIAL_FLAGS, |_| Words::new("can't be changed", "the flags are cleared"))
+            && self
+                .tell(&INODE_SPECIAL_FLAGS, |_| IssueText::new("can't be changed", "the flags are cleared"))
         {
             self.drop_flags(FIXED);
         }
@@ -368,9 +372,9 @@ impl Examination<'_, '_, '_, '_> {
         let keeps = found.filter(|len| *len > 0);
         if !self.tell(&SYMLINK_TARGET, |_| match keeps {
             Some(len) => {
-                Words::new(format!("{size} bytes long, the target has {len}"), "the size is set right")
+                IssueText::new(format!("{size} bytes long, the target has {len}"), "the size is set right")
             }
-            None => Words::new("no target can be read", "the link is cleared, names that lead to it go"),
+            None => IssueText::new("no target can be read", "the link is cleared, names that lead to it go"),
         }) {
             return;
         }

@@ -15,7 +15,7 @@ pub enum Severity {
     Wrong,
     /// Something is lost already, or the repair takes something away.
     Damage,
-    /// What the rest depends on.
+    /// A structure that the rest depends on is wrong.
     Fatal,
 }
 
@@ -31,7 +31,7 @@ impl Severity {
         }
     }
 
-    /// What it means for the volume.
+    /// Consequence for the volume, in words.
     #[must_use]
     pub fn weight(self) -> &'static str {
         match self {
@@ -50,13 +50,13 @@ pub struct Kind {
     pub id: &'static str,
     /// How bad it is.
     pub severity: Severity,
-    /// Whether its repair loses nothing, so that it may be made without asking (`-p`).
+    /// True if its repair loses nothing, so that it may be made without asking (`-p`).
     pub safe: bool,
     /// A line for people.
     pub title: &'static str,
-    /// What the rule is for and how it comes to be broken, in sentences.
+    /// Purpose of the rule and how it comes to be broken, in sentences.
     pub means: &'static str,
-    /// What the repair does, and what it risks.
+    /// Effect of the repair, and its risk.
     pub risk: &'static str,
 }
 

@@ -185,7 +185,7 @@ mod tests {
         let kind = platfs::check::kinds().next().unwrap();
         let issue = Issue {
             kind,
-            place: platfs::check::Place::default(),
+            place: platfs::check::Location::default(),
             found: String::new(),
             expected: String::new(),
             repair: "it is made right".into(),

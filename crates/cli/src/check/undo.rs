@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use platfs::check::{PIECE_LEN, Staged};
 use platfs::device::Device;
 use platfs::ondisk::superblock::SUPERBLOCK_OFFSET;
-use platfs_host::{Output, Place, Privacy};
+use platfs_host::{Output, OutputLocation, Privacy};
 use sha2::{Digest, Sha256};
 
 const MAGIC: &[u8; 8] = b"platundo";
@@ -41,7 +41,7 @@ pub fn usual_path(image: &str) -> PathBuf {
 /// # Errors
 /// What can't be written or read.
 pub fn save(path: &Path, repaired: &Staged) -> io::Result<()> {
-    let place = Place::of(path)?;
+    let place = OutputLocation::of(path)?;
     let output = Output::below(place.directory.try_clone()?, &place.name, 0, Privacy::Private)?;
     let file = output.file()?;
     let mut out = Hashed::new(BufWriter::with_capacity(1 << 20, &file));
@@ -83,7 +83,7 @@ pub fn restore(path: &Path, device: &dyn Device) -> Result<u64, String> {
 ///
 /// # Errors
 /// As [`restore`].
-pub fn restore_own(place: &Place, device: &dyn Device) -> Result<u64, String> {
+pub fn restore_own(place: &OutputLocation, device: &dyn Device) -> Result<u64, String> {
     let (file, _) = place.open_own().map_err(|error| error.to_string())?;
     bring_back(&file, device)
 }

@@ -20,8 +20,8 @@ use platfs::placement::parameters::PlacingError;
 use platfs::placing;
 use platfs_host::Kind;
 use platfs_host::path;
-use platfs_host::{Place, Privacy, followed};
-use platfs_image::builder::identity::{Identity, SHARED_SEED, Stated};
+use platfs_host::{OutputLocation, Privacy, followed};
+use platfs_image::builder::identity::{GivenIdentity, Identity, SHARED_SEED};
 use platfs_image::builder::like::identifiers;
 use platfs_image::disk::{Disk, Format as DiskFormat};
 use platfs_image::source::{FilterError, IdRange, Owner, SourceWarning};
@@ -363,7 +363,7 @@ impl Build {
     /// Begins the file for a configuration.
     fn beside(&self, path: &Path) -> Result<Output, Failure> {
         let failed = |error: std::io::Error| Failure::about(path.display(), error);
-        let place = Place::through(path).map_err(failed)?;
+        let place = OutputLocation::through(path).map_err(failed)?;
         if place.is_taken() && !self.force {
             return Err(Failure::exists(path.display(), "exists; --force replaces it"));
         }
@@ -419,13 +419,13 @@ impl Build {
         asked: &Format,
         epoch: Option<u64>,
         old: Option<&Arc<dyn Device>>,
-    ) -> Result<Stated, Failure> {
+    ) -> Result<GivenIdentity, Failure> {
         let time = format::now()?;
         let uuid = asked.uuid.map(|choice| choice.bytes(time)).transpose()?;
         let hash_seed = asked.hash_seed.map(|choice| choice.bytes(time)).transpose()?;
         let had = old.map(identifiers).transpose().map_err(failed)?.unwrap_or_default();
         let (uuid, hash_seed) = (uuid.or(had.uuid), hash_seed.or(had.hash_seed));
-        let stated = Stated { time: epoch, uuid, hash_seed };
+        let stated = GivenIdentity { time: epoch, uuid, hash_seed };
         if self.reproducible {
             return Ok(stated);
         }

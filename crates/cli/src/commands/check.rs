@@ -13,7 +13,7 @@ use std::time::Instant;
 use clap::Args;
 use platfs::check::{Decision, Issue, Options, Severity};
 use platfs::device::Device;
-use platfs_host::Place;
+use platfs_host::OutputLocation;
 use platfs_host::path;
 
 use super::cage;
@@ -501,7 +501,7 @@ impl Check {
         let pending = door::way_back(&image);
         if path::is_there(&pending) {
             // What was under way is taken back with what came before it.
-            let removed = Place::of(&pending).and_then(|place| place.remove());
+            let removed = OutputLocation::of(&pending).and_then(|place| place.remove());
             removed.map_err(|error| Failure::about(&name, error))?;
         }
         if !self.json {

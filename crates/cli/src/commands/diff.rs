@@ -10,7 +10,7 @@ use clap::Args;
 use platfs::device::Device;
 use platfs_host::Privacy;
 use platfs_host::{Kind, path};
-use platfs_image::export::{Aspect, Change, Losses, Nowhere};
+use platfs_image::export::{Aspect, Losses, NullSink, PathChange};
 use platfs_image::{ExportError, Exporter, Packing};
 use serde_json::{Map, Value};
 
@@ -72,7 +72,7 @@ impl Diff {
         let older = OpenImage::open(&self.older, console)?;
         let newer = OpenImage::open(&self.newer, console)?;
         let changes = Mutex::new(Vec::new());
-        let tell = |path: &[u8], change: &Change| {
+        let tell = |path: &[u8], change: &PathChange| {
             locked(&changes).push((path.to_vec(), change.clone()));
         };
         let exporter = Exporter::new(&newer.volume).since(&older.volume, &tell);
@@ -85,7 +85,7 @@ impl Diff {
                 })?;
                 losses.lines().for_each(|line| console.warn(line));
             }
-            _ => exporter.to_sink(&mut Nowhere).map_err(|error| failed(&older, &newer, None, error))?,
+            _ => exporter.to_sink(&mut NullSink).map_err(|error| failed(&older, &newer, None, error))?,
         }
         drop(exporter);
         let changes = changes.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -171,19 +171,19 @@ fn packing_of(out: &Path) -> Result<Packing, Failure> {
     })
 }
 
-fn aspects(change: &Change) -> Vec<&'static str> {
+fn aspects(change: &PathChange) -> Vec<&'static str> {
     match change {
-        Change::Changed(aspects) => aspects.iter().copied().map(Aspect::name).collect(),
-        Change::Added | Change::Removed => Vec::new(),
+        PathChange::Changed(aspects) => aspects.iter().copied().map(Aspect::name).collect(),
+        PathChange::Added | PathChange::Removed => Vec::new(),
     }
 }
 
-fn print(console: &mut Console<'_>, changes: &[(Vec<u8>, Change)]) -> Result<(), Failure> {
+fn print(console: &mut Console<'_>, changes: &[(Vec<u8>, PathChange)]) -> Result<(), Failure> {
     for (path, change) in changes {
         let mark = match change {
-            Change::Added => '+',
-            Change::Removed => '-',
-            Change::Changed(_) => '~',
+            PathChange::Added => '+',
+            PathChange::Removed => '-',
+            PathChange::Changed(_) => '~',
         };
         let path = [b"/", path.as_slice()].concat();
         let what = aspects(change);
@@ -193,15 +193,15 @@ fn print(console: &mut Console<'_>, changes: &[(Vec<u8>, Change)]) -> Result<(),
     Ok(())
 }
 
-fn print_json(console: &mut Console<'_>, changes: &[(Vec<u8>, Change)]) -> Result<(), Failure> {
+fn print_json(console: &mut Console<'_>, changes: &[(Vec<u8>, PathChange)]) -> Result<(), Failure> {
     let mut array = json::Array::default();
     for (path, change) in changes {
         let mut object = Map::new();
         put_bytes(&mut object, "path", &[b"/", path.as_slice()].concat());
         let name = match change {
-            Change::Added => "added",
-            Change::Removed => "removed",
-            Change::Changed(_) => "changed",
+            PathChange::Added => "added",
+            PathChange::Removed => "removed",
+            PathChange::Changed(_) => "changed",
         };
         object.insert("change".to_owned(), name.into());
         object.insert("what".to_owned(), aspects(change).into());

@@ -14,7 +14,7 @@ use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::Metadata;
 use platfs_host::{Directory, Kind, path};
-use platfs_host::{Place, Privacy, left_behind};
+use platfs_host::{OutputLocation, Privacy, left_behind};
 use platfs_image::archive::WriteError;
 use platfs_image::export::{Losses, Unread};
 use platfs_image::{ExportError, Exporter, Packing};
@@ -161,7 +161,7 @@ impl Export {
         }
         let image = OpenImage::open_with(&self.image, &self.keys, console)?;
         if form == Form::Directory {
-            name_left_behind(console, Place::of(&self.out).ok().as_ref());
+            name_left_behind(console, OutputLocation::of(&self.out).ok().as_ref());
         }
         let from = image.find(&self.from, true)?;
         let lacking = Lacking::of(&image.name);
@@ -279,7 +279,7 @@ pub(super) fn failure(image: &OpenImage, out: Option<&Path>, error: ExportError)
 pub(super) fn tree_to_directory(
     image: &OpenImage,
     (from, keep_going): (InodeNumber, KeepGoingArgs),
-    place: &Place,
+    place: &OutputLocation,
     (lacking, counted): (&Lacking, &Counted),
 ) -> Result<Losses, Failure> {
     let tell = |unread: &Unread<'_>| lacking.unread(unread);
@@ -290,7 +290,7 @@ pub(super) fn tree_to_directory(
 }
 
 /// Names what a killed command left beside a new directory.
-pub(super) fn name_left_behind(console: &mut Console<'_>, place: Option<&Place>) {
+pub(super) fn name_left_behind(console: &mut Console<'_>, place: Option<&OutputLocation>) {
     let Some(place) = place else { return };
     let above = place.path.parent().unwrap_or(Path::new(""));
     for name in left_behind(&place.directory) {

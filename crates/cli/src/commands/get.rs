@@ -13,7 +13,7 @@ use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
 use platfs::{Metadata, Reader, State};
 use platfs_host::path;
-use platfs_host::{Place, Privacy};
+use platfs_host::{OutputLocation, Privacy};
 
 use super::export::Counted;
 use super::keeping_going::{KeepGoingArgs, Lacking};
@@ -153,7 +153,7 @@ impl Get {
         (console, sum): (&mut Console<'_>, &mut Done),
         image: &OpenImage,
         inode: InodeNumber,
-        place: &Place,
+        place: &OutputLocation,
     ) -> Result<(), Failure> {
         if place.is_taken() {
             return Err(outside(&place.path, "exists; directories are not replaced"));
@@ -175,14 +175,14 @@ fn needs_directory(out: &Path) -> Failure {
 }
 
 /// Where the copy of a file goes.
-pub(super) fn place(source: &OsStr, out: &Path) -> Result<Place, Failure> {
+pub(super) fn place(source: &OsStr, out: &Path) -> Result<OutputLocation, Failure> {
     match Path::new(source).file_name() {
-        Some(name) => Place::of_copy(out, name),
+        Some(name) => OutputLocation::of_copy(out, name),
         None if path::is_directory(out) => {
             let what = format!("{}: has no name to be given to a copy", Shown(source.as_bytes()));
             return Err(Failure::Usage(what));
         }
-        None => Place::of(out),
+        None => OutputLocation::of(out),
     }
     .map_err(|error| outside(out, error))
 }
@@ -211,7 +211,11 @@ impl From<io::Error> for Problem {
 
 /// Writes a copy beside its place, with holes, permissions and times, and moves it there when it is
 /// whole.
-fn copy_out(file: &Reader<'_>, facts: &Metadata, (place, force): (&Place, bool)) -> Result<(), Problem> {
+fn copy_out(
+    file: &Reader<'_>,
+    facts: &Metadata,
+    (place, force): (&OutputLocation, bool),
+) -> Result<(), Problem> {
     let output = Output::begin(place, facts.size, Privacy::Private, force)?;
     let fresh = output.file()?;
     copy_data(file, &fresh)?;

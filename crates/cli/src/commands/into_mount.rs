@@ -10,8 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use platfs_host::{
-    Descent, Directory, Dress, Entry, Facts, Handle, Kind, Opened, Place, Visitor, Xattrs, inside, named,
-    walk,
+    CopiedAttributes, Descent, Directory, Entry, Facts, Handle, Kind, Opened, OutputLocation, Visitor,
+    Xattrs, inside, named, walk,
 };
 use platfs_image::source::SourceOptions;
 
@@ -74,12 +74,12 @@ impl Target<'_> {
 
     /// Where something goes that is to have the name of `source`: into the target if that is a directory, else exactly
     /// there.
-    fn place(&self, source: &OsStr) -> Result<Place, Failure> {
+    fn place(&self, source: &OsStr) -> Result<OutputLocation, Failure> {
         if let Ok(directory) = self.directory() {
             let name = Path::new(source).file_name().filter(|_| source != "-");
             let name = name.ok_or_else(|| live::host(source, "has no name for a copy"))?.to_owned();
             let path = self.shown.join(&name);
-            return Ok(Place { directory, name, path });
+            return Ok(OutputLocation { directory, name, path });
         }
         let failed = |error: io::Error| live::host(self.shown.as_os_str(), error);
         let name = self.path.file_name();
@@ -87,7 +87,7 @@ impl Target<'_> {
         let above = self.path.parent().filter(|above| !above.as_os_str().is_empty());
         let above = above.unwrap_or(Path::new("."));
         let directory = directory_at(&self.mount, above).map_err(failed)?;
-        Ok(Place { directory, name: name.to_owned(), path: self.shown.clone() })
+        Ok(OutputLocation { directory, name: name.to_owned(), path: self.shown.clone() })
     }
 }
 
@@ -101,11 +101,11 @@ fn directory_at(mount: &Directory, path: &Path) -> io::Result<Directory> {
 fn one(
     (console, done): (&mut Console<'_>, &mut Done),
     source: &Path,
-    place: Place,
+    place: OutputLocation,
     how: How,
 ) -> Result<(), Failure> {
     let failed = |error: io::Error| live::host(source.as_os_str(), error);
-    let Place { directory, name, path } = place;
+    let OutputLocation { directory, name, path } = place;
     let links = Links::new(&directory).map_err(failed)?;
     let mut copies = Copies {
         console,
@@ -256,7 +256,7 @@ impl Copies<'_, '_> {
 
     fn dress(&mut self, copy: io::Result<Handle>, facts: &Facts, xattrs: &Xattrs) -> Result<(), Failure> {
         let owner = Some(self.how.owner.unwrap_or((facts.uid, facts.gid)));
-        let lacks = copy.and_then(|copy| copy.dress(Dress { owner, xattrs, facts }));
+        let lacks = copy.and_then(|copy| copy.dress(CopiedAttributes { owner, xattrs, facts }));
         self.lost.add(lacks.map_err(|error| self.there(error))?);
         Ok(())
     }

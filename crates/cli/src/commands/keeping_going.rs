@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use clap::{Args, ValueEnum};
-use platfs_image::export::{Lacks, TellUnread, Unread};
+use platfs_image::export::{Lacks, OnUnread, Unread};
 use platfs_image::{ExportError, Exporter};
 
 use crate::console::{Console, Failure};
@@ -36,7 +36,7 @@ pub(super) struct KeepGoingArgs {
 
 impl KeepGoingArgs {
     /// Has an export go on, if that is asked for.
-    pub(super) fn apply<'v>(self, exporter: Exporter<'v>, tell: &'v TellUnread<'v>) -> Exporter<'v> {
+    pub(super) fn apply<'v>(self, exporter: Exporter<'v>, tell: &'v OnUnread<'v>) -> Exporter<'v> {
         match self.keep_going {
             Some(how) => exporter.keep_going(how == Unreadable::Zeros, tell),
             None => exporter,

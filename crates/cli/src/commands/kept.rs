@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use platfs_host::{Directory, Id, Lacks};
+use platfs_host::{Directory, Id, MissingAttributes};
 
 use crate::console::Console;
 use crate::text::Shown;
@@ -55,7 +55,7 @@ pub(super) struct Lost {
 }
 
 impl Lost {
-    pub(super) fn add(&mut self, lacks: Lacks) {
+    pub(super) fn add(&mut self, lacks: MissingAttributes) {
         self.owners += u64::from(lacks.owner);
         self.xattrs += lacks.xattrs;
     }

@@ -174,7 +174,7 @@ impl Mount {
             self.prefetch.as_deref().map(|path| Prefetch::wanted(path).map_err(|error| about(path, error)));
         let (trace, wanted) = (trace.transpose()?, wanted.transpose()?);
         let (waiting, group) = (Listener::begin().map_err(failed)?, tuning::group());
-        let mut mounter: Arc<dyn Mounter> = Arc::new(fuse::Here);
+        let mut mounter: Arc<dyn Mounter> = Arc::new(fuse::InProcess);
         let (mut outside, mut no_cage) = (None, None);
         if let Some(is_local) = options.flush_locally {
             stores::flush_locally(is_local);

@@ -9,8 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use platfs_host::{
-    Descent, Directory, Dress, Entry, Facts, Handle, Kind, NewDirectory, Opened, Place, Privacy, Visitor,
-    Xattrs, inside, walk,
+    CopiedAttributes, Descent, Directory, Entry, Facts, Handle, Kind, NewDirectory, Opened, OutputLocation,
+    Privacy, Visitor, Xattrs, inside, walk,
 };
 
 use super::get::{outside, place};
@@ -89,7 +89,11 @@ pub(super) fn get(
 const NO_COPY: &str = "can't be copied by itself";
 
 /// A file beside its place, moved there when it is whole.
-fn file_to(from: &std::fs::File, facts: &Facts, (place, force): (&Place, bool)) -> Result<(), Failure> {
+fn file_to(
+    from: &std::fs::File,
+    facts: &Facts,
+    (place, force): (&OutputLocation, bool),
+) -> Result<(), Failure> {
     let copy = || {
         let output = Output::begin(place, 0, Privacy::Private, force)?;
         let fresh = output.file()?;
@@ -102,7 +106,7 @@ fn file_to(from: &std::fs::File, facts: &Facts, (place, force): (&Place, bool)) 
 
 /// Gives a copy its permissions and times. Set-id and sticky bits have no meaning for another owner.
 fn dress(copy: &Handle, facts: &Facts) -> io::Result<()> {
-    copy.dress(Dress { owner: None, xattrs: &Xattrs::new(), facts }).map(drop)
+    copy.dress(CopiedAttributes { owner: None, xattrs: &Xattrs::new(), facts }).map(drop)
 }
 
 /// Makes copies below a new directory.
@@ -164,7 +168,7 @@ impl Copies<'_, '_> {
     /// Gives a copy all that its original has, as far as possible.
     fn dress(&mut self, copy: &Handle, facts: &Facts, xattrs: &Xattrs) -> io::Result<()> {
         let owner = Some((facts.uid, facts.gid));
-        self.lost.add(copy.dress(Dress { owner, xattrs, facts })?);
+        self.lost.add(copy.dress(CopiedAttributes { owner, xattrs, facts })?);
         Ok(())
     }
 }

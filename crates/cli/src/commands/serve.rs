@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use platfs::device::Device;
-use platfs_host::{Id, Place};
+use platfs_host::{Id, OutputLocation};
 use serde_json::{Map, Value};
 
 use super::cage;
@@ -110,13 +110,13 @@ impl Serve {
 
 /// A socket that goes with its server; whatever else has its name by then stays.
 struct Placed {
-    place: Place,
+    place: OutputLocation,
     made: Id,
 }
 
 impl Placed {
     fn at(path: &Path) -> std::io::Result<Self> {
-        let place = Place::of(path)?;
+        let place = OutputLocation::of(path)?;
         let made = place.directory.look(&place.name)?.id;
         Ok(Placed { place, made })
     }

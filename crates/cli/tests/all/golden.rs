@@ -7,7 +7,7 @@ use std::process::Stdio;
 use testkit::images::{self, Premise};
 use testkit::scratch::Scratch;
 use testkit::snapshot::{Rules, Snapshot, differences};
-use testkit::view::{Seen, seen};
+use testkit::view::{MountedView, seen};
 use testkit::{mount, tool};
 
 /// Images whose journal waits to be replayed have a test of their own; the attributes of `ea-inode` are larger than what the file
@@ -20,7 +20,7 @@ fn clean_images() -> impl Iterator<Item = &'static str> {
 }
 
 /// Fails with all that differs on any image, each line with the image's name.
-fn on_each_image(test: &str, look: impl Fn(&Path, &Seen, &Scratch) -> Vec<String>) {
+fn on_each_image(test: &str, look: impl Fn(&Path, &MountedView, &Scratch) -> Vec<String>) {
     if !tool::have_root(test) || !mount::have_loop_mount(test) {
         return;
     }
@@ -35,19 +35,19 @@ fn on_each_image(test: &str, look: impl Fn(&Path, &Seen, &Scratch) -> Vec<String
     assert!(differences.is_empty(), "\n{}", differences.join("\n"));
 }
 
-fn rules(seen: &Seen) -> Rules {
+fn rules(seen: &MountedView) -> Rules {
     seen.rules(Rules { hole_granularity: 64 * 1024, ..Rules::default() })
 }
 
 /// Exported to a directory.
-fn directory(image: &Path, seen: &Seen, scratch: &Scratch) -> Vec<String> {
+fn directory(image: &Path, seen: &MountedView, scratch: &Scratch) -> Vec<String> {
     let out = scratch.join("directory");
     succeed(plat(&["export"]).arg(image).arg(&out));
     differences(&seen.tree, &Snapshot::of(&out).unwrap(), &rules(seen))
 }
 
 /// Exported to a tar, which GNU tar extracts.
-fn archive(image: &Path, seen: &Seen, scratch: &Scratch) -> Vec<String> {
+fn archive(image: &Path, seen: &MountedView, scratch: &Scratch) -> Vec<String> {
     let [archive, out] = ["out.tar", "archive"].map(|name| scratch.join(name));
     let output = File::create(&archive).unwrap();
     succeed(plat(&["export"]).arg(image).arg("-").stdout(Stdio::from(output)));

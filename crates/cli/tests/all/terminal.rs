@@ -269,8 +269,8 @@ fn there_is_no_line_where_it_would_be_in_the_way() {
     if !have("there_is_no_line_where_it_would_be_in_the_way") {
         return;
     }
-    type Change = fn(&mut Command) -> &mut Command;
-    let cases: [(&str, Change, bool); 5] = [
+    type Setting = fn(&mut Command) -> &mut Command;
+    let cases: [(&str, Setting, bool); 5] = [
         ("NO_COLOR", |command| command.env("NO_COLOR", "1"), true),
         ("dumb", |command| command.env("TERM", "dumb"), false),
         ("no TERM", |command| command.env_remove("TERM"), false),
@@ -278,7 +278,7 @@ fn there_is_no_line_where_it_would_be_in_the_way() {
         // What reads it may be a pager.
         ("standard output to a pipe", |command| command.stdout(Stdio::piped()), false),
     ];
-    let run = |(name, change, shown): (&str, Change, bool)| {
+    let run = |(name, change, shown): (&str, Setting, bool)| {
         let place = Place::new(rows::Slow::Image);
         place.disk().hold();
         let mut terminal = Terminal::run_with(&place.plat("check -n disk.img"), WIDE, change);

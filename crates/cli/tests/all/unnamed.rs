@@ -1,6 +1,6 @@
 //! What a served volume does about files without a name: requests made by hand, as the kernel makes them.
 
-use fuse::{Caller, Change, Entry, Kind, NewNode, ROOT, Service, SetTime, Time};
+use fuse::{Caller, Entry, Kind, NewNode, ROOT, Service, SetAttr, SetTime, Time};
 use plat_cli::mount::appearance::Appearance;
 use plat_cli::mount::log::{Detail, Log};
 use plat_cli::mount::options::OnDamage;
@@ -38,9 +38,9 @@ fn file(tree: &Tree, name: &[u8]) -> Entry {
     tree.create(ROOT_USER, ROOT, name, &new).unwrap()
 }
 
-fn times(seconds: i64) -> Change {
+fn times(seconds: i64) -> SetAttr {
     let time = Time { seconds, nanoseconds: 5 };
-    Change { modify: Some(SetTime::To(time)), change: Some(time), ..Change::default() }
+    SetAttr { modify: Some(SetTime::To(time)), change: Some(time), ..SetAttr::default() }
 }
 
 #[test]
@@ -52,16 +52,16 @@ fn times_of_a_file_that_lost_its_name_are_answered_and_not_stored() {
     tree.unlink(ROOT, b"file").unwrap();
     let before = tree.attributes(made.node).unwrap();
     for by_handle in [false, true] {
-        let change = Change { by_handle, ..times(2000) };
+        let change = SetAttr { by_handle, ..times(2000) };
         let (answer, _) = tree.change(ROOT_USER, made.node, &change).unwrap();
         assert_eq!((answer.modify.seconds, answer.change.seconds, answer.links), (2000, 2000, 0));
         assert_eq!(tree.attributes(made.node).unwrap(), before);
     }
     // All else is stored.
     let access = Some(SetTime::To(Time { seconds: 3000, nanoseconds: 0 }));
-    tree.change(ROOT_USER, made.node, &Change { access, ..times(3000) }).unwrap();
+    tree.change(ROOT_USER, made.node, &SetAttr { access, ..times(3000) }).unwrap();
     assert_eq!(tree.attributes(made.node).unwrap().modify.seconds, 3000);
-    tree.change(ROOT_USER, made.node, &Change { size: Some(10), ..Change::default() }).unwrap();
+    tree.change(ROOT_USER, made.node, &SetAttr { size: Some(10), ..SetAttr::default() }).unwrap();
     assert_eq!(tree.attributes(made.node).unwrap().size, 10);
     tree.forget(made.node, 1);
     tree.close().unwrap();

@@ -13,10 +13,10 @@ const SUPERBLOCK: u8 = 4;
 const REVOCATION: u8 = 5;
 
 /// Makes a fault of events, with the bytes of a block.
-pub(crate) type Change = fn(Vec<Event>, usize) -> Vec<Event>;
+pub(crate) type Tampering = fn(Vec<Event>, usize) -> Vec<Event>;
 
 /// Each with the order in which it shows.
-pub(crate) const FAULTS: &[(Order, &str, &str, Change)] = &[
+pub(crate) const FAULTS: &[(Order, &str, &str, Tampering)] = &[
     (Order::Ordered, "no-flush-before-commit", "no flush before the commit", |events, _| {
         without_flush(events, |_, after| is(after, COMMIT))
     }),

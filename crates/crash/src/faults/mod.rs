@@ -14,16 +14,16 @@ use crate::workload::{Workload, workload};
 pub struct Fault {
     /// Its name on a command line.
     pub name: &'static str,
-    /// What is wrong.
+    /// The fault, in words.
     pub about: &'static str,
     order: Order,
     on: &'static str,
-    put: Put,
+    put: FaultKind,
 }
 
-enum Put {
-    Journal(journal::Change),
-    Phased(phased::Change),
+enum FaultKind {
+    Journal(journal::Tampering),
+    Phased(phased::Tampering),
     Promises,
 }
 
@@ -50,9 +50,9 @@ impl Fault {
     fn put(&self, run: &mut Run) {
         let events = std::mem::take(&mut run.events);
         run.events = match self.put {
-            Put::Journal(change) => change(events, run.workload.shape.block_size as usize),
-            Put::Phased(change) => phased::put(change, &phased::places(&run.base), events),
-            Put::Promises => phased::promise_early(events),
+            FaultKind::Journal(change) => change(events, run.workload.shape.block_size as usize),
+            FaultKind::Phased(change) => phased::put(change, &phased::places(&run.base), events),
+            FaultKind::Promises => phased::promise_early(events),
         };
     }
 
@@ -76,24 +76,24 @@ pub fn faults() -> impl Iterator<Item = Fault> {
         about,
         order: *order,
         on: "ext3_1k",
-        put: Put::Journal(*change),
+        put: FaultKind::Journal(*change),
     });
     let of_phases = phased::FAULTS.iter().map(|(name, about, change)| Fault {
         name,
         about,
         order: Order::Softdep,
         on: "ext2_1k",
-        put: Put::Phased(*change),
+        put: FaultKind::Phased(*change),
     });
     let of_reclaiming = OF_RECLAIMING.iter().filter_map(|(name, same)| {
         let (_, about, change) = phased::FAULTS.iter().find(|(other, ..)| other == same)?;
-        let put = Put::Phased(*change);
+        let put = FaultKind::Phased(*change);
         Some(Fault { name, about, order: Order::Softdep, on: "ext2_reclaiming", put })
     });
     let of_calls = [("normal-returns-early", Order::Normal), ("sync-returns-early", Order::Sync)].map(
         |(name, order)| {
             let about = "a call returns before what it changed is stable";
-            Fault { name, about, order, on: "ext2_1k", put: Put::Promises }
+            Fault { name, about, order, on: "ext2_1k", put: FaultKind::Promises }
         },
     );
     of_journal.chain(of_phases).chain(of_reclaiming).chain(of_calls)

@@ -12,21 +12,21 @@ use platfs::{OpenOptions, Volume};
 use crate::run::{Mark, copy};
 
 /// Places in bytes by which the faults know what a write is.
-pub(crate) struct Places {
+pub(crate) struct WriteAreas {
     pub(crate) bitmaps: Vec<u64>,
     pub(crate) inodes: Range<u64>,
     pub(crate) inode_size: usize,
 }
 
 /// The places of a volume of one group.
-pub(crate) fn places(device: &MemoryDevice) -> Places {
+pub(crate) fn places(device: &MemoryDevice) -> WriteAreas {
     let volume = Volume::open(Arc::new(copy(device)), &OpenOptions::new()).unwrap();
     let format = volume.format();
     let raw = volume.space().descriptor(Group(0)).unwrap();
     let at = |block| format.geometry.byte_offset(block);
     let table = at(raw.inode_table());
     let len = u64::from(format.geometry.inode_table_blocks()) * u64::from(format.geometry.block_size.bytes());
-    Places {
+    WriteAreas {
         bitmaps: vec![at(raw.block_bitmap()), at(raw.inode_bitmap())],
         inodes: table..table + len,
         inode_size: usize::from(format.geometry.inode_size),
@@ -36,13 +36,13 @@ pub(crate) fn places(device: &MemoryDevice) -> Places {
 /// An epoch: what was written between two flushes, phase by phase.
 type Phases = Vec<Vec<Event>>;
 /// A fault of an epoch, and the first phase of the next.
-pub(crate) type Change = fn(&Places, &mut Phases, &mut Vec<Event>);
+pub(crate) type Tampering = fn(&WriteAreas, &mut Phases, &mut Vec<Event>);
 
 const SUPERBLOCK: u64 = 1024;
-/// What the bytes of test files begin with.
+/// Bytes that test files begin with.
 const OF_A_FILE: [u8; 4] = 0x5441_4C50_u32.to_le_bytes();
 
-pub(crate) const FAULTS: &[(&str, &str, Change)] = &[
+pub(crate) const FAULTS: &[(&str, &str, Tampering)] = &[
     ("no-flush-before-records", "a flush is left out before records", |_, phases, _| join(phases, 1)),
     ("no-flush-before-names", "a flush is left out before names", |_, phases, _| join(phases, 2)),
     ("no-flush-before-bits", "a flush is left out before bits are cleared", |_, phases, _| {
@@ -121,7 +121,7 @@ fn is_of(event: &Event, range: &Range<u64>) -> bool {
     offset(event).is_some_and(|offset| range.contains(&offset))
 }
 
-fn is_bitmap(places: &Places, event: &Event) -> bool {
+fn is_bitmap(places: &WriteAreas, event: &Event) -> bool {
     offset(event).is_some_and(|offset| places.bitmaps.contains(&offset))
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn promise_early(events: Vec<Event>) -> Vec<Event> {
     for event in events {
         let flush = put.iter().rposition(|event| *event == Event::Flush);
         match (&event, flush) {
-            (Event::Mark(word), Some(flush)) if !matches!(Mark::of(*word), Mark::Begun(_)) => {
+            (Event::Mark(word), Some(flush)) if !matches!(Mark::of(*word), Mark::Started(_)) => {
                 put.insert(flush, event);
             }
             _ => put.push(event),
@@ -183,7 +183,7 @@ pub(crate) fn promise_early(events: Vec<Event>) -> Vec<Event> {
 }
 
 /// Puts a fault into every epoch that has at least three phases. The superblock is written first and last in each.
-pub(crate) fn put(fault: Change, places: &Places, events: Vec<Event>) -> Vec<Event> {
+pub(crate) fn put(fault: Tampering, places: &WriteAreas, events: Vec<Event>) -> Vec<Event> {
     let mut groups: Vec<Vec<Event>> = vec![Vec::new()];
     for event in events {
         match event {

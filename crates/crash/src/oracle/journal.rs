@@ -1,4 +1,4 @@
-//! What recovery of a journal makes of a state: the volume as of one call.
+//! Promise of a journal's recovery: the volume as of one call.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use platfs::ondisk::units::{Cluster, Group};
 use platfs::{InodeNumber, Volume};
 
 use super::{Tree, allowed};
-use crate::model::{Model, Node, PIECE, Whole, bytes_of};
+use crate::model::{Model, Node, PIECE, VolumeState, bytes_of};
 use crate::order::Rule;
 use crate::run::Run;
 use crate::states::State;
@@ -15,7 +15,7 @@ use crate::states::State;
 /// The models of which the bytes of a file may be.
 type Ages<'m> = dyn Fn(u32) -> &'m [Model] + 'm;
 
-/// Whether the names, sizes, links and kinds are those of a model; sizes may be those of others. The bytes of a file that
+/// Compares names, sizes, links and kinds with those of a model; sizes may be those of others. The bytes of a file that
 /// is not `current` are promised as of later.
 fn is_tree(found: &Tree, model: &Model, others: &Ages<'_>, current: &dyn Fn(u32) -> bool) -> bool {
     let has_size = |id: &u32, len: usize| {
@@ -39,7 +39,7 @@ fn is_tree(found: &Tree, model: &Model, others: &Ages<'_>, current: &dyn Fn(u32)
         })
 }
 
-/// Whether each piece of each file is as it was then, or as one written over it since.
+/// Compares each piece of each file with its contents then, or with one written over it since.
 fn has_contents(
     found: &Tree,
     model: &Model,
@@ -101,7 +101,7 @@ fn owners(volume: &Volume, found: &Tree) -> Result<(), String> {
 pub(crate) fn judge(volume: &Volume, mut found: Tree, run: &Run, state: &State<'_>) -> Result<(), String> {
     found.retain(|path, _| !path.starts_with(b"/lost+found/"));
     owners(volume, &found)?;
-    let whole = Whole::of(volume)?;
+    let whole = VolumeState::of(volume)?;
     let (history, rule) = (&run.history, run.workload.order.rule(run.workload.delay > 0));
     let at = |call: u64| usize::try_from(call).unwrap();
     let (first, last) = (at(state.promised), at(state.begun));

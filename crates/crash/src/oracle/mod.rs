@@ -16,8 +16,8 @@ use platfs::{InodeNumber, Volume};
 
 use crate::model::{ATTRIBUTE, Contents, LIST, Model, Piece};
 
-/// What a name leads to.
-pub(crate) struct Found {
+/// Inode that a name leads to.
+pub(crate) struct NamedInode {
     pub(crate) file_type: FileType,
     pub(crate) bytes: Vec<u8>,
     pub(crate) links: u32,
@@ -28,15 +28,15 @@ pub(crate) struct Found {
     pub(crate) has_list: bool,
 }
 
-impl Found {
-    /// Whether its attributes are those of a model's file.
+impl NamedInode {
+    /// Returns true if its attributes are those of a model's file.
     pub(crate) fn has_attributes_of(&self, file: &Contents) -> bool {
         (&self.attribute, self.has_list) == (&file.attribute, file.has_list)
     }
 }
 
 /// All names of a volume but `lost+found` itself.
-pub(crate) type Tree = BTreeMap<Vec<u8>, Found>;
+pub(crate) type Tree = BTreeMap<Vec<u8>, NamedInode>;
 
 /// No file of a run is larger, and no path longer: what is comes of damage.
 const LARGEST: u64 = 16 << 20;
@@ -71,7 +71,10 @@ fn walk(volume: &Volume, directory: InodeNumber, path: &[u8], tree: &mut Tree) -
             |name| volume.inode(entry.inode).xattr(name).map_err(|error| context("an attribute", error));
         let (attribute, has_list) = (value(ATTRIBUTE)?, value(LIST)?.is_some());
         let (file_type, links, inode) = (facts.file_type, u32::from(facts.links), entry.inode);
-        tree.insert(below.clone(), Found { file_type, bytes, links, inode, directory, attribute, has_list });
+        tree.insert(
+            below.clone(),
+            NamedInode { file_type, bytes, links, inode, directory, attribute, has_list },
+        );
         if facts.file_type == FileType::Directory {
             walk(volume, entry.inode, &below, tree)?;
         }
@@ -79,7 +82,7 @@ fn walk(volume: &Volume, directory: InodeNumber, path: &[u8], tree: &mut Tree) -
     Ok(())
 }
 
-/// What a piece of a file may hold: what it holds in one of some models, the first of them the oldest. Where pieces
+/// Contents that a piece of a file may have: its contents in one of some models, the first of them the oldest. Where pieces
 /// moved meanwhile, what was written to a block in place may show at its place before.
 pub(crate) fn allowed<'m>(
     models: impl Iterator<Item = &'m Model> + Clone,
@@ -110,14 +113,14 @@ impl<F: Fn(&Issue) -> bool> Sink for Complaint<F> {
     }
 }
 
-/// Whether a check finds nothing but what may be.
+/// Checks a volume for issues other than those that may be.
 pub(crate) fn check_finds(device: Arc<dyn Device>, may_be: impl Fn(&Issue) -> bool) -> Result<(), String> {
     let mut sink = Complaint(may_be, None);
     check(device, &check::Options::default(), &mut sink).map_err(|error| format!("check: {error}"))?;
     sink.1.map_or(Ok(()), |what| Err(format!("check: {what}")))
 }
 
-/// Whether a check finds nothing at all.
+/// Checks that a check finds nothing.
 pub(crate) fn is_clean(device: Arc<dyn Device>) -> Result<(), String> {
     check_finds(device, |_| false)
 }

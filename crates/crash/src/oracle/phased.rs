@@ -1,4 +1,4 @@
-//! What a crash of soft updates leaves, and what recovery makes of it: each name and each record is there or not by
+//! Promises of soft updates after a crash, before and after recovery: each name and each record is there or not by
 //! itself, and before recovery there is nothing but too much in use.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,8 +9,8 @@ use platfs::device::Device;
 use platfs::ondisk::inode::FileType;
 use platfs::{InodeNumber, Volume};
 
-use super::{Found, Tree, allowed, check_finds};
-use crate::model::{Model, Node, PIECE, ROOT, Whole, bytes_of};
+use super::{NamedInode, Tree, allowed, check_finds};
+use crate::model::{Model, Node, PIECE, ROOT, VolumeState, bytes_of};
 use crate::run::Run;
 use crate::states::State;
 
@@ -53,12 +53,12 @@ fn may_be(issue: &Issue) -> bool {
     !too_few && !issue.endangers_others() && ALLOWED.contains(&issue.kind.id)
 }
 
-/// Whether a state shows no damage, as it is.
+/// Checks that a state shows no damage before recovery.
 pub(crate) fn before_recovery(device: Arc<dyn Device>) -> Result<(), String> {
     check_finds(device, may_be).map_err(|what| format!("before recovery: {what}"))
 }
 
-/// What was promised of a state, and what may be there beside.
+/// Promises of a state, and what may be there beside.
 struct Promises<'r> {
     run: &'r Run,
     state: &'r State<'r>,
@@ -84,12 +84,12 @@ pub(crate) fn judge(tree: &Tree, run: &Run, state: &State<'_>) -> Result<(), Str
     judge_in_use(tree, run, state)
 }
 
-/// Whether the volume as a whole is as some call left it, each part by itself.
+/// Compares the volume's own fields with some call's, each part by itself.
 pub(crate) fn whole(volume: &Volume, run: &Run, state: &State<'_>) -> Result<(), String> {
     let at = |call: u64| usize::try_from(call).unwrap();
     let models = &run.history[at(state.promised)..=at(state.begun)];
-    let found = Whole::of(volume)?;
-    let has = |is: &dyn Fn(&Whole) -> bool| models.iter().any(|model| is(&model.whole));
+    let found = VolumeState::of(volume)?;
+    let has = |is: &dyn Fn(&VolumeState) -> bool| models.iter().any(|model| is(&model.whole));
     let right = has(&|whole| whole.label == found.label)
         && has(&|whole| whole.counted == found.counted)
         && has(&|whole| whole.limit == found.limit)
@@ -109,7 +109,7 @@ fn name(path: &[u8]) -> &[u8] {
     &path[path.iter().rposition(|byte| *byte == b'/').unwrap_or(0)..]
 }
 
-/// The same before all is reclaimed: counts may be too high, and directories have two names.
+/// Judges a volume before all is reclaimed: counts may be too high, and directories have two names.
 pub(crate) fn judge_in_use(tree: &Tree, run: &Run, state: &State<'_>) -> Result<(), String> {
     let at = |call: u64| usize::try_from(call).unwrap();
     let models = &run.history[at(state.promised)..=at(state.begun)];
@@ -120,7 +120,7 @@ pub(crate) fn judge_in_use(tree: &Tree, run: &Run, state: &State<'_>) -> Result<
 }
 
 impl Promises<'_> {
-    /// Whether every name leads to what it may lead to.
+    /// Checks that every name leads to what it may lead to.
     fn names(&self, tree: &Tree) -> Result<(), String> {
         // Which directories of the models each may be. A path stands before those below it.
         let mut ids = BTreeMap::from([(InodeNumber::ROOT, BTreeSet::from([ROOT]))]);
@@ -136,13 +136,13 @@ impl Promises<'_> {
         Ok(())
     }
 
-    /// Whether a name in one of some directories may lead to what it leads to; which directories that may be. No
+    /// Judges a name in one of some directories by what it leads to; returns the directories that it may be in. No
     /// order is kept between a name and those of the directories above it: it is one in its directory.
     fn may_be(
         &self,
         directories: &BTreeSet<u32>,
         name: &[u8],
-        found: &Found,
+        found: &NamedInode,
     ) -> Result<BTreeSet<u32>, String> {
         let (mut why, mut is_right, mut ids) =
             ("is no name of these calls".to_owned(), false, BTreeSet::new());
@@ -168,8 +168,8 @@ impl Promises<'_> {
         if is_right { Ok(ids) } else { Err(why) }
     }
 
-    /// Whether what was found is that of a model, or what is wrong with it if it is nearly so.
-    fn is_node(&self, node: &Node, found: &Found) -> Result<(), Option<String>> {
+    /// Compares a found node with a model's; the error says what is wrong if it is nearly that.
+    fn is_node(&self, node: &Node, found: &NamedInode) -> Result<(), Option<String>> {
         let is_it = |id: &u32| self.run.inodes.get(id) == Some(&found.inode);
         match (node, found.file_type) {
             (Node::Directory(id), FileType::Directory) if is_it(id) => Ok(()),
@@ -181,7 +181,7 @@ impl Promises<'_> {
         }
     }
 
-    fn may_have(&self, id: u32, found: &Found) -> Result<(), String> {
+    fn may_have(&self, id: u32, found: &NamedInode) -> Result<(), String> {
         let is = |model: &Model| model.files.get(&id).is_some_and(|file| found.has_attributes_of(file));
         if self.models.iter().any(is) { Ok(()) } else { Err(format!("file {id}: attributes")) }
     }
@@ -203,7 +203,7 @@ impl Promises<'_> {
         Ok(())
     }
 
-    /// Whether names that were there all the time are, and files that had any.
+    /// Checks that names that were there all the time still are, and files that had any.
     fn nothing_lost(&self, tree: &Tree) -> Result<(), String> {
         for path in self.models[0].names.keys() {
             let stays = self.models.iter().all(|model| model.names.contains_key(path));

@@ -8,7 +8,7 @@ use platfs::{Attributes, InodeNumber, Kind, NewInode, OpenOptions, Volume};
 
 use crate::faults::phased;
 use crate::judge::{Depth, enumerate};
-use crate::model::{ATTRIBUTE, Contents, Model, Node, Whole};
+use crate::model::{ATTRIBUTE, Contents, Model, Node, VolumeState};
 use crate::order::Order;
 use crate::record::record_on;
 use crate::run::Run;
@@ -31,7 +31,7 @@ fn with_a_shared_block(count: u32) -> (MemoryDevice, Model, Vec<InodeNumber>) {
     let device = Arc::new(ext2().made());
     let volume = Volume::open(device.clone(), &OpenOptions::new().write(true)).unwrap();
     let new = NewInode { kind: Kind::File, attributes: Attributes::default(), xattrs: &[] };
-    let mut model = Model { whole: Whole::of(&volume).unwrap(), ..Model::default() };
+    let mut model = Model { whole: VolumeState::of(&volume).unwrap(), ..Model::default() };
     let mut inodes = Vec::new();
     for id in 1..=count {
         let name = format!("f{id}");

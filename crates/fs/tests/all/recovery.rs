@@ -13,7 +13,7 @@ use platfs::{Attributes, Kind, NewInode, OpenOptions, Volume};
 use testkit::mount::Mounted;
 use testkit::scratch::Scratch;
 use testkit::snapshot::{Rules, Snapshot, differences};
-use testkit::unclean::{self, KINDS, Worked};
+use testkit::unclean::{self, KINDS, UncleanVolume};
 use testkit::{fsck, mount, tool};
 
 mod fast_commits;
@@ -88,7 +88,7 @@ fn as_kernel(image: &Path, scratch: &Scratch) {
 
 fn judge(kind: &unclean::Kind, seed: u64, count: u64) -> Recovery {
     let scratch = Scratch::new("recovery");
-    let mut worked = Worked::new(&scratch, kind, seed).unwrap();
+    let mut worked = UncleanVolume::new(&scratch, kind, seed).unwrap();
     let mut sum = Recovery::default();
     for number in 0..count {
         worked.work(60 + seed * 7 % 50);

@@ -6,7 +6,7 @@
 //! Some requests (forgetting) still come over the device, so it is served too; it also is what is left
 //! where rings can't be had.
 
-mod beside;
+mod device_reader;
 mod raw;
 
 use std::io;
@@ -19,14 +19,14 @@ use rustix::io::Errno;
 use crate::attach::{GiveWay, Options, Transport};
 use crate::by_device::{self, LARGEST};
 use crate::dispatch::{Dispatcher, Outcome};
-use crate::gather::Gatherer;
-use crate::giving_way::{self, Watched, processors};
-use crate::seats::Seat;
+use crate::flush_pages::PageFlusher;
+use crate::idle_scheduling::{self, SchedulingState, processors};
+use crate::server_threads::ServerThread;
 use crate::service::Service;
 use crate::serving::{CatchUp, Serving};
 use crate::wire::{self, Body, Header, Wish};
 
-use beside::Beside;
+use device_reader::DeviceReader;
 use raw::{HEADER_LEN, Ring, Slot};
 
 /// Bytes that may wait in all slots together; of them only those count that were ever used.
@@ -53,7 +53,7 @@ const DESCRIPTORS: u64 = 3;
 /// Descriptors that everything else of a server needs.
 const OTHERS: u64 = 64;
 
-/// Whether this process may have the descriptors of so many threads at rings.
+/// Returns true if this process may have the descriptors of so many threads at rings.
 fn may_have(threads: usize) -> bool {
     let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     most.is_none_or(|most| most >= OTHERS + DESCRIPTORS * threads as u64)
@@ -110,16 +110,16 @@ pub(crate) fn serve(
     let queues = if offered.offer.has_rings() { processors::possible().unwrap_or(0) } else { 0 };
     let plan = if queues > 0 { plan(queues, threads) } else { Vec::new() };
     let plan = if may_have(plan.len()) { plan } else { Vec::new() };
-    let dispatcher = Dispatcher::new(service, Gatherer::new(&device, may_wait(&plan, threads)));
+    let dispatcher = Dispatcher::new(service, PageFlusher::new(&device, may_wait(&plan, threads)));
     let mut serving = Serving::new();
     let mut rings = Vec::new();
     let mut largest = LARGEST as usize;
-    let beside = Beside::new(&device, &dispatcher);
+    let device_reader = DeviceReader::new(&device, &dispatcher);
     if !plan.is_empty() {
         largest = payload(plan.iter().map(Vec::len).sum());
         // Where a ring can't be made, the device alone is used.
-        let watched = Arc::new(Watched::new(serving.scheduling.clone()));
-        let parts = (&beside, &watched);
+        let watched = Arc::new(SchedulingState::new(serving.scheduling.clone()));
+        let parts = (&device_reader, &watched);
         let made = waiting(&mut serving, parts, plan, largest);
         rings = made.unwrap_or_else(|_| {
             // The threads end, and give back what they hold.
@@ -127,7 +127,7 @@ pub(crate) fn serve(
             Vec::new()
         });
         if !rings.is_empty() && options.give_way != GiveWay::Never {
-            giving_way::start(&mut serving, watched, options.give_way)?;
+            idle_scheduling::start(&mut serving, watched, options.give_way)?;
         }
     }
     let has_rings = !rings.is_empty();
@@ -140,9 +140,9 @@ pub(crate) fn serve(
         let _ = ring.send(());
     }
     if serving.transport == Transport::Ring {
-        let others = Arc::clone(&beside);
+        let others = Arc::clone(&device_reader);
         serving.catch_up = CatchUp::by(move || others.catch_up());
-        beside.start(&mut serving, threads)?;
+        device_reader.start(&mut serving, threads)?;
     } else {
         by_device::spawn(&mut serving, (&device, &dispatcher), options)?;
     }
@@ -152,7 +152,7 @@ pub(crate) fn serve(
 /// Starts the threads, and waits until each has its ring. They go on when their sender says so.
 fn waiting(
     serving: &mut Serving,
-    (beside, watched): (&Arc<Beside>, &Arc<Watched>),
+    (device_reader, watched): (&Arc<DeviceReader>, &Arc<SchedulingState>),
     plan: Vec<Vec<u16>>,
     payload: usize,
 ) -> io::Result<Vec<Sender<()>>> {
@@ -162,12 +162,13 @@ fn waiting(
     for (number, queues) in plan.into_iter().enumerate() {
         let (sender, go) = mpsc::channel();
         begin.push(sender);
-        let (beside, watched, report) = (Arc::clone(beside), Arc::clone(watched), report.clone());
-        serving.spawn(&format!("ring-{number}"), move |seat| {
-            let at = Place { seat: Arc::clone(seat), watched, beside };
-            at.watched.add(seat);
+        let (device_reader, watched, report) =
+            (Arc::clone(device_reader), Arc::clone(watched), report.clone());
+        serving.spawn(&format!("ring-{number}"), move |server_thread| {
+            let at = RingThread { server_thread: Arc::clone(server_thread), watched, device_reader };
+            at.watched.add(server_thread);
             stay_at(&queues);
-            let (ring, result) = match Ring::new(Arc::clone(at.beside.device()), &queues, payload) {
+            let (ring, result) = match Ring::new(Arc::clone(at.device_reader.device()), &queues, payload) {
                 Ok(ring) => (Some(ring), Ok(())),
                 Err(error) => (None, Err(error)),
             };
@@ -196,14 +197,14 @@ fn stay_at(queues: &[u16]) {
     }
 }
 
-/// The thread's seat, who watches it, and what is beside it.
-struct Place {
-    seat: Arc<Seat>,
-    watched: Arc<Watched>,
-    beside: Arc<Beside>,
+/// Thread at a ring: its counters, the watcher's state, and the reader of the device.
+struct RingThread {
+    server_thread: Arc<ServerThread>,
+    watched: Arc<SchedulingState>,
+    device_reader: Arc<DeviceReader>,
 }
 
-impl Drop for Place {
+impl Drop for RingThread {
     fn drop(&mut self) {
         self.watched.end();
     }
@@ -215,11 +216,11 @@ struct Server {
     short: Vec<u8>,
     answer: Vec<u8>,
     tries: u32,
-    at: Place,
+    at: RingThread,
 }
 
 impl Server {
-    fn new(ring: Ring, at: Place) -> Self {
+    fn new(ring: Ring, at: RingThread) -> Self {
         Server { ring, short: vec![0; SHORT], answer: vec![0; ANSWER], tries: TRIES, at }
     }
 
@@ -251,7 +252,7 @@ impl Server {
         Ok(())
     }
 
-    /// Whether a slot that served already and came back with an error is worth another try. That it was
+    /// Returns true if a slot that served already and came back with an error is worth another try. That it was
     /// unmounted is the usual reason, and then it is not. Where the kernel takes no slots at the very
     /// beginning it turns to the device by itself.
     fn may_try_again(&mut self, result: i32) -> bool {
@@ -267,7 +268,7 @@ impl Server {
 
     /// Serves the request in a slot and gives it back with the answer.
     fn serve(&mut self, slot: usize) -> io::Result<()> {
-        self.at.watched.count(&self.at.seat);
+        self.at.watched.count(&self.at.server_thread);
         let Some(memory) = self.ring.slot(slot) else { return Err(io::ErrorKind::InvalidData.into()) };
         let Slot { header: fields, payload } = memory;
         let commit = u64::from_ne_bytes(word(fields, COMMIT_AT));
@@ -276,7 +277,7 @@ impl Server {
                 let outcome = Work { at: &self.at, short: &mut self.short, answer: &mut self.answer }
                     .run(&header, fields, payload);
                 if let Outcome::Stale(node, _) = outcome {
-                    by_device::tell_stale(self.at.beside.device(), node);
+                    by_device::tell_stale(self.at.device_reader.device(), node);
                 }
                 match outcome {
                     Outcome::Answer(done) | Outcome::Stale(_, done) => (header.unique, done),
@@ -302,9 +303,9 @@ fn set(bytes: &mut [u8], at: usize, value: &[u8]) {
     }
 }
 
-/// What one request needs.
+/// Parts that serving one request takes.
 struct Work<'a> {
-    at: &'a Place,
+    at: &'a RingThread,
     short: &'a mut [u8],
     answer: &'a mut [u8],
 }
@@ -318,14 +319,14 @@ impl Work<'_> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let fixed = fields.get(OPERATION_AT..OPERATION_AT + 128).unwrap_or_default();
         let Some(request) = payload.get(..len) else { return MALFORMED };
-        let dispatcher = self.at.beside.dispatcher();
+        let dispatcher = self.at.device_reader.dispatcher();
         if wire::may_answer_at_length(header.operation) {
             let Some(copy) = self.short.get_mut(..len) else { return MALFORMED };
             copy.copy_from_slice(request);
             return dispatcher.serve(header, Body::Parted { fixed, rest: copy }, payload);
         }
         if wire::is_about_room(header.operation) {
-            self.at.beside.catch_up();
+            self.at.device_reader.catch_up();
         }
         let outcome = dispatcher.serve(header, Body::Parted { fixed, rest: request }, self.answer);
         if let Outcome::Answer(Ok(len)) | Outcome::Stale(_, Ok(len)) = outcome

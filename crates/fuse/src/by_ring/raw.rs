@@ -134,7 +134,7 @@ struct SlotState {
 }
 
 /// Where the parts of a slot are.
-struct Places {
+struct SlotPointers {
     header: NonNull<[u8; HEADER_LEN]>,
     addresses: NonNull<Addresses>,
     payload: NonNull<u8>,
@@ -203,11 +203,11 @@ impl Ring {
         Ok(unsafe { place.as_ref() })
     }
 
-    fn memory_of(&self, slot: usize) -> io::Result<Places> {
+    fn memory_of(&self, slot: usize) -> io::Result<SlotPointers> {
         let memory = self.memory.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let start = slot.checked_mul(HEADER_ROOM + self.payload_len).ok_or(io::ErrorKind::InvalidInput)?;
         memory.place::<u8>(start + HEADER_ROOM + self.payload_len - 1)?;
-        Ok(Places {
+        Ok(SlotPointers {
             header: memory.place(start)?,
             addresses: memory.place(start + ADDRESSES_AT)?,
             payload: memory.place(start + HEADER_ROOM)?,
@@ -219,7 +219,7 @@ impl Ring {
         if !self.slots.get(slot)?.ours {
             return None;
         }
-        let Places { mut header, payload, .. } = self.memory_of(slot).ok()?;
+        let SlotPointers { mut header, payload, .. } = self.memory_of(slot).ok()?;
         // SAFETY: both are inside of the slot's part of the mapping and do not overlap; the kernel does
         // not touch a slot that is ours; and the borrow of `self` keeps it ours, mapped and unshared.
         unsafe {
@@ -232,7 +232,7 @@ impl Ring {
 
     /// Gives a slot to the kernel for its first request.
     pub(super) fn register(&mut self, slot: usize) -> io::Result<()> {
-        let Places { header, addresses, payload } = self.memory_of(slot)?;
+        let SlotPointers { header, addresses, payload } = self.memory_of(slot)?;
         if !self.slots.get(slot).is_some_and(|state| state.ours) {
             return Err(io::ErrorKind::ResourceBusy.into());
         }

@@ -2,7 +2,7 @@
 
 use super::Malformed;
 
-/// What is left to take.
+/// Bytes that are left to take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 

@@ -1,4 +1,4 @@
-//! What both sides agree on before the first request.
+//! Negotiation of features before the first request (`FUSE_INIT`).
 
 use super::Malformed;
 use super::fields::Fields;
@@ -34,7 +34,7 @@ pub(super) mod flag {
     pub(in crate::wire) const OVER_IO_URING: u64 = 1 << 41;
 }
 
-/// What the kernel can do.
+/// Features and limits that the kernel offers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Offer {
     pub(crate) major: u32,
@@ -55,13 +55,13 @@ impl Offer {
         Ok(Offer { major, minor, read_ahead, flags: low | high << 32 })
     }
 
-    /// Whether requests can come over rings.
+    /// Returns true if requests can come over rings.
     pub(crate) fn has_rings(&self) -> bool {
         self.flags & flag::OVER_IO_URING != 0
     }
 }
 
-/// What is wished for.
+/// Features that the mount asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Wish {
     pub(crate) read_only: bool,
@@ -82,7 +82,7 @@ impl Wish {
     }
 }
 
-/// What holds from now on.
+/// Features and limits in force after the negotiation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Agreed {
     pub(crate) minor: u32,
@@ -93,7 +93,7 @@ pub(crate) struct Agreed {
     pub(crate) time_unit: u32,
 }
 
-/// What to answer to an offer. `ASYNC_DIO` (1 << 15) is left out: with it, the kernel keeps its pages
+/// Answers an offer. `ASYNC_DIO` (1 << 15) is left out: with it, the kernel keeps its pages
 /// of bytes whose direct write is still in flight when the call returns, and shows the old bytes.
 /// Every other wish is granted if the kernel knows it, since each only saves requests, except the
 /// flags that serving needs. `None`: this kernel can't be served.
@@ -151,7 +151,7 @@ impl Agreed {
         out.zeros(28);
     }
 
-    /// Whether requests come over rings.
+    /// Returns true if requests come over rings.
     pub(crate) fn has_rings(&self) -> bool {
         self.flags & flag::OVER_IO_URING != 0
     }

@@ -13,9 +13,9 @@ mod tests;
 
 pub(crate) use init::{Agreed, Offer, Wish, agree};
 pub(crate) use reply::{
-    Kept, Out, attributes_reply, control_reply, copied_reply, directory_reply, drop_pages, entry_reply,
-    handle_reply, invalidate_attributes, invalidate_contents, invalidate_name, listing_entry, no_entry_reply,
-    out_header, position_reply, size_reply, statistics_reply, statx_reply, written_reply,
+    EntryValidity, Out, attributes_reply, control_reply, copied_reply, directory_reply, drop_pages,
+    entry_reply, handle_reply, invalidate_attributes, invalidate_contents, invalidate_name, listing_entry,
+    no_entry_reply, out_header, position_reply, size_reply, statistics_reply, statx_reply, written_reply,
 };
 pub(crate) use request::{Body, Header, Request, is_about_room, may_answer_at_length, may_take_long};
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use rustix::io::Errno;
 
 use super::OUT_HEADER_LEN;
-use crate::service::{Attributes, Entry, FileType, Known, Listed, Statistics, Time};
+use crate::service::{Attributes, Cached, Entry, FileType, Listed, Statistics, Time};
 
 /// How long the kernel may cache an answer, in seconds. Nobody else changes what is served, and each
 /// change goes through the kernel. So it may keep answers for ever: this is the largest round number
@@ -112,9 +112,9 @@ fn attributes(out: &mut Out<'_>, of: &Attributes) {
     }
 }
 
-/// What the kernel may keep of a node that it hears of by a name.
+/// Parts of an entry that the kernel may cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct EntryValidity {
     /// That the name means it.
     pub(crate) name: bool,
     pub(crate) attributes: bool,
@@ -125,7 +125,7 @@ fn keep(kept: bool) -> u64 {
 }
 
 /// A node and what is known of it.
-pub(crate) fn entry_reply(out: &mut Out<'_>, entry: &Entry, kept: Kept) {
+pub(crate) fn entry_reply(out: &mut Out<'_>, entry: &Entry, kept: EntryValidity) {
     let (name, attributes_kept) = (keep(kept.name), keep(kept.attributes));
     for number in [entry.node, u64::from(entry.generation), name, attributes_kept, 0] {
         out.u64(number);
@@ -157,16 +157,16 @@ pub(crate) fn directory_reply(out: &mut Out<'_>) {
     out.u32(0);
 }
 
-/// What `stat` shows. An answer that makes attributes known can't say that they are not; but it can have expired.
-pub(crate) fn attributes_reply(out: &mut Out<'_>, of: &Attributes, known: Known) {
-    out.u64(keep(known == Known::Still));
+/// Writes the answer to `stat`. An answer that makes attributes known can't say that they are not; but it can have expired.
+pub(crate) fn attributes_reply(out: &mut Out<'_>, of: &Attributes, known: Cached) {
+    out.u64(keep(known == Cached::Valid));
     out.u64(0);
     attributes(out, of);
 }
 
-/// What `statx` shows.
+/// Writes the answer to `statx`.
 pub(crate) fn statx_reply(out: &mut Out<'_>, of: &Attributes, kept: bool) {
-    /// What `stat` shows, and the time of creation.
+    /// Fields of `stat`, and the time of creation.
     const BASIC: u32 = 0x7ff;
     const BIRTH: u32 = 0x800;
     out.u64(keep(kept));
@@ -194,7 +194,12 @@ pub(crate) fn statx_reply(out: &mut Out<'_>, of: &Attributes, kept: bool) {
 }
 
 /// Adds a name to a listing; `false` if it has no room for it.
-pub(crate) fn listing_entry(out: &mut Out<'_>, listed: &Listed<'_>, with_entries: bool, kept: Kept) -> bool {
+pub(crate) fn listing_entry(
+    out: &mut Out<'_>,
+    listed: &Listed<'_>,
+    with_entries: bool,
+    kept: EntryValidity,
+) -> bool {
     let head = if with_entries { ENTRY_LEN + LISTED_LEN } else { LISTED_LEN };
     let len = head + listed.name.len();
     let padding = len.next_multiple_of(8) - len;
@@ -249,7 +254,7 @@ pub(crate) fn position_reply(out: &mut Out<'_>, position: u64) {
     out.u64(position);
 }
 
-/// What an `ioctl` gives.
+/// Writes the answer to an `ioctl`.
 pub(crate) fn control_reply(out: &mut Out<'_>, answer: &[u8]) {
     out.zeros(16);
     out.bytes(answer);
@@ -270,7 +275,7 @@ pub(crate) fn drop_pages(node: u64, range: Range<u64>) -> [u8; OUT_HEADER_LEN + 
     invalidate(node, start, len)
 }
 
-/// The same for all of its contents too.
+/// Makes the message that drops a node's attributes and all of its contents from the kernel's cache.
 pub(crate) fn invalidate_contents(node: u64) -> [u8; OUT_HEADER_LEN + 24] {
     invalidate(node, 0, 0)
 }

@@ -4,7 +4,7 @@ use super::fields::Fields;
 use super::init::Offer;
 use super::{HEADER_LEN, Malformed};
 use crate::service::{
-    Access, Caller, Change, Kind, NewNode, ReadFlags, Replace, Seek, SetTime, Target, Time, WriteFlags,
+    Access, Caller, Kind, NewNode, ReadFlags, Replace, Seek, SetAttr, SetTime, Time, WriteFlags, WritePos,
 };
 
 /// Numbers of operations.
@@ -68,16 +68,16 @@ mod valid {
     pub(super) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
-/// What is in front of each request.
+/// Header of each request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
     /// Bytes with the header.
     pub(crate) len: u32,
-    /// What to do.
+    /// Number of the operation.
     pub(crate) operation: u32,
     /// Names the request in its answer.
     pub(crate) unique: u64,
-    /// What it is about.
+    /// Node that the request is about.
     pub(crate) node: u64,
     /// The caller.
     pub(crate) caller: Caller,
@@ -96,7 +96,7 @@ impl Header {
     }
 }
 
-/// What follows the header.
+/// Arguments of a request, behind its header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Body<'a> {
     /// In one piece.
@@ -157,7 +157,7 @@ pub(crate) enum Request<'a> {
         writes: bool,
     },
     AttributesWithBirth,
-    Change(Change),
+    SetAttr(SetAttr),
     ReadLink,
     /// A new node, with the name it gets.
     Create {
@@ -176,7 +176,7 @@ pub(crate) enum Request<'a> {
         access: Access,
     },
     OpenDirectory,
-    /// Whether the caller has these rights, by the bits of a mode's class.
+    /// Checks the caller's rights, by the bits of a mode's class.
     Rights {
         wanted: u16,
     },
@@ -252,7 +252,7 @@ pub(crate) enum Request<'a> {
     /// With `long`, the answer has 64 bits.
     Copy {
         offset: u64,
-        to: Target,
+        to: WritePos,
         len: u64,
         long: bool,
     },
@@ -276,7 +276,7 @@ impl<'a> Request<'a> {
             is::BATCH_FORGET => forget_many(body)?,
             is::GETATTR => attributes(body.fixed(16)?)?,
             is::STATX => Request::AttributesWithBirth,
-            is::SETATTR => Request::Change(change(body.fixed(88)?)?),
+            is::SETATTR => Request::SetAttr(change(body.fixed(88)?)?),
             is::READLINK => Request::ReadLink,
             is::SYMLINK => symlink(body.rest()?)?,
             is::MKNOD => make_node(body)?,
@@ -315,14 +315,14 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Whether the answer to an operation may be longer than attributes and names are: only then.
+/// Returns true if the answer to an operation may be longer than attributes and names are.
 pub(crate) fn may_answer_at_length(number: u32) -> bool {
     use self::operation as is;
     [is::READ, is::READDIR, is::READDIRPLUS, is::READLINK, is::GETXATTR, is::LISTXATTR, is::IOCTL]
         .contains(&number)
 }
 
-/// Whether an operation may wait for the device, for other requests or for much work.
+/// Returns true if an operation may wait for the device, for other requests or for much work.
 pub(crate) fn may_take_long(number: u32) -> bool {
     use self::operation as is;
     [
@@ -338,7 +338,7 @@ pub(crate) fn may_take_long(number: u32) -> bool {
     .contains(&number)
 }
 
-/// Whether an operation asks how much room there is.
+/// Returns true if an operation asks how much room there is.
 pub(crate) fn is_about_room(number: u32) -> bool {
     number == operation::STATFS
 }
@@ -368,7 +368,7 @@ fn attributes(mut fields: Fields<'_>) -> Result<Request<'static>, Malformed> {
     Ok(Request::Attributes { writes: fields.u32()? & 1 != 0 })
 }
 
-fn change(mut fields: Fields<'_>) -> Result<Change, Malformed> {
+fn change(mut fields: Fields<'_>) -> Result<SetAttr, Malformed> {
     let set = fields.u32()?;
     fields.skip(4 + 8)?;
     let size = fields.u64()?;
@@ -386,7 +386,7 @@ fn change(mut fields: Fields<'_>) -> Result<Change, Malformed> {
         (false, true) => at(index).map(|time| Some(SetTime::To(time))),
         (false, false) => Ok(None),
     };
-    Ok(Change {
+    Ok(SetAttr {
         permissions: has(valid::MODE).then(|| permissions(mode)),
         uid: has(valid::UID).then_some(uid),
         gid: has(valid::GID).then_some(gid),
@@ -575,6 +575,6 @@ fn copy(mut fields: Fields<'_>, long: bool) -> Result<Request<'_>, Malformed> {
     fields.skip(8)?;
     let (offset, node) = (fields.u64()?, fields.u64()?);
     let (handle, to) = (fields.u64()?, fields.u64()?);
-    let to = Target { node, offset: to, handle };
+    let to = WritePos { node, offset: to, handle };
     Ok(Request::Copy { offset, to, len: fields.u64()?, long })
 }

@@ -1,7 +1,7 @@
 use super::init::flag;
 use super::request::Forgets;
 use super::*;
-use crate::service::{Attributes, Change, Entry, FileType, Kind, Known, Listed, Replace, SetTime, Time};
+use crate::service::{Attributes, Cached, Entry, FileType, Kind, Listed, Replace, SetAttr, SetTime, Time};
 
 fn u32s(numbers: &[u32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_ne_bytes()).collect()
@@ -79,12 +79,12 @@ fn changes_hold_what_is_marked_valid_and_nothing_else() {
         .concat();
         assert_eq!(body.len(), 88);
         match Request::decode(4, Body::Whole(&body)) {
-            Ok(Request::Change(change)) => Ok(change),
+            Ok(Request::SetAttr(change)) => Ok(change),
             Ok(other) => panic!("{other:?}"),
             Err(malformed) => Err(malformed),
         }
     };
-    assert_eq!(setattr(0, 4), Ok(Change::default()));
+    assert_eq!(setattr(0, 4), Ok(SetAttr::default()));
     let all = setattr(0x43f, 4).unwrap();
     assert_eq!(all.permissions, Some(0o4755));
     assert_eq!((all.uid, all.gid, all.size), (Some(10), Some(11), Some(12345)));
@@ -132,7 +132,7 @@ fn reads_and_copies_carry_what_is_known_of_open_files() {
         Ok(Request::Copy { offset: 2, to, len: 6, long: false }) => Some(to),
         _ => None,
     };
-    assert_eq!(target, Some(crate::Target { node: 3, offset: 5, handle: 4 }));
+    assert_eq!(target, Some(crate::WritePos { node: 3, offset: 5, handle: 4 }));
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn any_bytes_are_decoded_without_panic() {
     }
 }
 
-/// What the newest kernels offer.
+/// Flags that the newest kernels offer.
 const EVERYTHING: u64 = u64::MAX;
 
 fn offer(flags: u64) -> Offer {
@@ -317,7 +317,7 @@ fn the_answer_to_an_offer_has_its_layout() {
     assert_eq!(bytes[36..], [0; 28]);
 }
 
-const KEPT: Kept = Kept { name: true, attributes: true };
+const KEPT: EntryValidity = EntryValidity { name: true, attributes: true };
 
 fn attributes() -> Attributes {
     Attributes {
@@ -349,8 +349,8 @@ fn written(write: impl FnOnce(&mut Out<'_>)) -> Vec<u8> {
 
 #[test]
 fn answers_have_the_layout_that_the_kernel_expects() {
-    let stat = written(|out| attributes_reply(out, &attributes(), Known::Still));
-    let expired = written(|out| attributes_reply(out, &attributes(), Known::Stale));
+    let stat = written(|out| attributes_reply(out, &attributes(), Cached::Valid));
+    let expired = written(|out| attributes_reply(out, &attributes(), Cached::Stale));
     assert_eq!((stat[8..] == expired[8..], stat[..8] == [0; 8], expired[..8] == [0; 8]), (true, false, true));
     assert_eq!(stat.len(), 104);
     assert_eq!(stat[16..64], u64s(&[12, 6, 7, u64::MAX, 9, 11])[..]);

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fuse::{
-    Access, Attributes, Caller, CatchUp, Change, Entry, Errno, FileType, Gather, Kind, Known, Listed,
-    NewNode, Opened, ROOT, ReadFlags, Replace, Result, Seek, Service, SetTime, Statistics, Target, Time,
-    WriteFlags,
+    Access, Attributes, Cached, Caller, CatchUp, Entry, Errno, FileType, FlushPages, Kind, Listed, NewNode,
+    Opened, ROOT, ReadFlags, Replace, Result, Seek, Service, SetAttr, SetTime, Statistics, Time, WriteFlags,
+    WritePos,
 };
 
 /// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`.
@@ -93,7 +93,7 @@ pub struct Memory {
     pub opens: bool,
     /// There are no extended attributes.
     pub without_xattr: bool,
-    /// What looks up [`SLOW`] waits at it.
+    /// Gate at which lookups of [`SLOW`] wait.
     #[allow(dead_code, reason = "measurements wait for nothing")]
     pub gate: Gate,
 }
@@ -101,7 +101,7 @@ pub struct Memory {
 /// Something to wait at.
 #[derive(Default)]
 pub struct Gate {
-    /// Whether somebody has come, and whether it is open.
+    /// True once somebody has come, and true once it is open.
     state: Mutex<(bool, bool)>,
     news: Condvar,
 }
@@ -425,8 +425,8 @@ impl Service for Memory {
         Ok(self.nodes().node(node)?.xattrs.keys().cloned().collect())
     }
 
-    fn seek(&self, node: u64, offset: u64, what: Seek, gather: Option<Gather<'_>>) -> Result<u64> {
-        gather.ok_or(Errno::NOSYS)?(offset..u64::MAX)?;
+    fn seek(&self, node: u64, offset: u64, what: Seek, flush_pages: Option<FlushPages<'_>>) -> Result<u64> {
+        flush_pages.ok_or(Errno::NOSYS)?(offset..u64::MAX)?;
         // Zeros in whole blocks are holes.
         let mut nodes = self.nodes();
         let data = &nodes.node(node)?.data;
@@ -572,7 +572,7 @@ impl Service for Memory {
         Ok(())
     }
 
-    fn change(&self, _: Caller, node: u64, change: &Change) -> Result<(Attributes, Known)> {
+    fn change(&self, _: Caller, node: u64, change: &SetAttr) -> Result<(Attributes, Cached)> {
         let mut nodes = self.nodes();
         let now = nodes.tick();
         if let Some(size) = change.size {
@@ -595,10 +595,10 @@ impl Service for Memory {
         of.modify = change.modify.map_or(of.modify, to);
         of.change = change.change.unwrap_or(now);
         let attributes = *of;
-        Ok((attributes, if self.failed().contains(&node) { Known::Stale } else { Known::Still }))
+        Ok((attributes, if self.failed().contains(&node) { Cached::Stale } else { Cached::Valid }))
     }
 
-    fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Known> {
+    fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Cached> {
         let mut nodes = self.nodes();
         let (from, end) = (at(offset), at(offset) + data.len());
         if end as u64 > self.room.load(Ordering::Relaxed) {
@@ -621,10 +621,10 @@ impl Service for Memory {
         if flags.drop_privileges {
             found.attributes.permissions &= 0o1777;
         }
-        Ok(if flags.drop_privileges { Known::Stale } else { Known::Still })
+        Ok(if flags.drop_privileges { Cached::Stale } else { Cached::Valid })
     }
 
-    fn allocate(&self, _: Caller, node: u64, mode: u32, (offset, len): (u64, u64)) -> Result<Known> {
+    fn allocate(&self, _: Caller, node: u64, mode: u32, (offset, len): (u64, u64)) -> Result<Cached> {
         let mut nodes = self.nodes();
         let (from, end) = (at(offset), at(offset + len));
         match mode {
@@ -637,10 +637,10 @@ impl Service for Memory {
             }
             _ => return Err(Errno::OPNOTSUPP),
         }
-        Ok(Known::Still)
+        Ok(Cached::Valid)
     }
 
-    fn copy(&self, _: Caller, from: (u64, u64), to: Target, len: u64) -> Result<(u64, Known)> {
+    fn copy(&self, _: Caller, from: (u64, u64), to: WritePos, len: u64) -> Result<(u64, Cached)> {
         let mut nodes = self.nodes();
         let to = (to.node, to.offset);
         let rest = nodes.node(from.0)?.data.get(at(from.1)..).unwrap_or_default();
@@ -651,12 +651,12 @@ impl Service for Memory {
         }
         nodes.node(to.0)?.data[at(to.1)..end].copy_from_slice(&bytes);
         nodes.touch(to.0);
-        Ok((bytes.len() as u64, Known::Still))
+        Ok((bytes.len() as u64, Cached::Valid))
     }
 
-    fn sync(&self, _: u64, _: bool) -> Result<Known> {
+    fn sync(&self, _: u64, _: bool) -> Result<Cached> {
         self.syncs.fetch_add(1, Ordering::Relaxed);
-        Ok(Known::Still)
+        Ok(Cached::Valid)
     }
 
     fn sync_all(&self) -> Result<()> {

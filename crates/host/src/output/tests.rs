@@ -138,7 +138,7 @@ fn an_own_file_is_no_strangers_where_all_may_write() {
     let path = above.path().join("file");
     std::fs::write(&path, b"x").unwrap();
     std::fs::set_permissions(above.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
-    let place = Place::of(&path).unwrap();
+    let place = OutputLocation::of(&path).unwrap();
     assert_eq!(place.open_own().unwrap().1.size, 1);
     if std::os::unix::fs::chown(&path, Some(1001), None).is_ok() {
         let said = place.open_own().unwrap_err().to_string();

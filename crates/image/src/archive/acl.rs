@@ -36,7 +36,7 @@ struct AclEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acl(Vec<AclEntry>);
 
-/// What is wrong with an ACL.
+/// Fault of an ACL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AclError {
     /// Text that is no entry.
@@ -108,7 +108,7 @@ impl Acl {
         lines.join(",")
     }
 
-    /// Whether permission bits alone say the same.
+    /// Returns true if permission bits alone say the same.
     #[must_use]
     pub fn is_minimal(&self) -> bool {
         self.0.len() == 3

@@ -1,4 +1,4 @@
-//! What one entry of an archive says, free of how it was encoded.
+//! One entry of an archive, free of how it was encoded.
 
 pub use platfs::ondisk::inode::Timestamp;
 
@@ -70,7 +70,7 @@ pub struct Entry {
     pub offset: u64,
     /// The path as recorded: neither cleaned nor judged.
     pub path: Vec<u8>,
-    /// What it is.
+    /// Type of the entry.
     pub kind: EntryKind,
     /// The target of a symbolic link, or the path of a hard link's other name. Else empty.
     pub target: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What can be wrong with an archive, and what is merely odd. Each names its place.
+//! Faults of an archive, and its mere oddities. Each names its place.
 
 use super::acl::AclError;
 use super::pax::PaxError;
@@ -7,7 +7,7 @@ use crate::text::Quoted;
 use std::fmt;
 use std::io;
 
-/// What is wrong at one place of an archive.
+/// Fault at one place of an archive.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     /// The device failed.
@@ -42,7 +42,7 @@ pub enum Problem {
     /// An extended header, path or target longer than [`super::limits`] allows.
     #[error("{what} of {len} bytes is longer than the limit of {limit}")]
     Long {
-        /// What it is.
+        /// The fault, in words.
         what: &'static str,
         /// Its length.
         len: u64,
@@ -67,7 +67,7 @@ pub struct TarError {
     pub offset: u64,
     /// The entry's path, once known.
     pub path: Option<Vec<u8>>,
-    /// What is wrong. Boxed: errors are rare and results travel often.
+    /// The fault. Boxed: errors are rare and results travel often.
     pub problem: Box<Problem>,
 }
 

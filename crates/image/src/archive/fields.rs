@@ -8,7 +8,7 @@ use super::pax::Overrides;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// What the entries before a header said about it.
+/// Fields that the entries before a header set for it.
 #[derive(Default)]
 pub(super) struct Pending {
     /// Where the first of them stands.

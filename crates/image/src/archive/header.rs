@@ -124,7 +124,7 @@ impl<'a> Header<'a> {
         self.0[field::TYPE]
     }
 
-    /// Whether every byte is zero: such a block marks the end.
+    /// Returns true if every byte is zero: such a block marks the end.
     #[must_use]
     pub fn is_zero(self) -> bool {
         self.0.iter().all(|&b| b == 0)
@@ -145,7 +145,7 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// Whether the checksum holds. Some old writers summed signed bytes: both are accepted, as by all readers.
+    /// Returns true if the checksum holds. Some old writers summed signed bytes: both are accepted, as by all readers.
     #[must_use]
     pub fn checksum_holds(self) -> bool {
         let stored = self.number(field::CHECKSUM);

@@ -49,7 +49,7 @@ pub use writer::{WriteError, Writer};
 pub mod limits {
     /// The size of one PAX extended header: room for sixty attributes of the largest size.
     pub const PAX_BYTES: u64 = 4 << 20;
-    /// What global PAX headers may say, of which each entry takes a copy. Those of git have 52 bytes.
+    /// Largest sum of global PAX headers, of which each entry takes a copy. Those of git have 52 bytes.
     pub const GLOBAL_BYTES: usize = 64 << 10;
     /// The length of a path, in any of its encodings. Linux resolves at most 4,096 bytes at once, but
     /// trees may be deeper.

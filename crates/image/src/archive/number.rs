@@ -59,7 +59,7 @@ pub fn write(field: &mut [u8], value: i64) {
     }
 }
 
-/// Whether `value` fits `field_len - 1` octal digits.
+/// Returns true if `value` fits `field_len - 1` octal digits.
 #[must_use]
 pub fn fits_octal(value: i64, field_len: usize) -> bool {
     let bits = 3 * field_len.saturating_sub(1);

@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// What is wrong with a record.
+/// Fault of a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PaxError {
     /// The length is missing, no number, or reaches past the header's data.
@@ -54,7 +54,7 @@ pub struct SparseRecords {
     pub map: Vec<u64>,
 }
 
-/// What records say about the next entry; `None` leaves the header's field in force.
+/// Fields that records set for the next entry; `None` leaves the header's field in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// `path`.

@@ -14,7 +14,7 @@ use super::limits;
 use super::{number, pax};
 use std::ops::Range;
 
-/// What is wrong with a sparse map.
+/// Fault of a sparse map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SparseError {
     /// A number that is none, or an odd count of them.
@@ -61,7 +61,7 @@ pub fn old_gnu_pairs(
     Ok(true)
 }
 
-/// Whether one more extension block follows an old GNU header.
+/// Returns true if one more extension block follows an old GNU header.
 #[must_use]
 pub fn old_gnu_continues(header: Header<'_>) -> bool {
     header.0[field::GNU_EXTENDED] != 0

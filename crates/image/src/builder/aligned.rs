@@ -14,7 +14,7 @@ use platfs::ondisk::units::Cluster;
 
 use super::error::BuildError;
 use super::fill::{Contents, Filler};
-use super::order::Waiting;
+use super::order::UncopiedFiles;
 use super::size::{Shape, file_clusters};
 use crate::source::catalogue::Step;
 use crate::source::{Catalogue, NodeId, NodeKind};
@@ -41,7 +41,7 @@ pub(super) struct Segments {
     layers: Vec<Vec<Segment>>,
 }
 
-/// What a file of a segment is known by.
+/// Identity of a file in a segment.
 struct Item {
     node: NodeId,
     /// A higher layer hides it.
@@ -55,7 +55,7 @@ fn chunk_clusters(align: u64, geometry: &Geometry) -> u64 {
     (align >> geometry.block_size.log2() >> geometry.cluster_log2).max(1)
 }
 
-/// Whether a segment ends behind a file of that name (FNV-1a: the same everywhere).
+/// Returns true if a segment ends behind a file of that name (FNV-1a: the same everywhere).
 fn ends(name: &[u8]) -> bool {
     let hash = name.iter().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
@@ -214,7 +214,7 @@ impl Filler<'_> {
         Grid { chunk, before }: Grid,
     ) -> Result<(), BuildError> {
         let units = |segment: &Segment| u32::try_from(segment.clusters.div_ceil(chunk)).unwrap_or(u32::MAX);
-        let mut waiting = Waiting::new(all.iter().map(units).collect());
+        let mut waiting = UncopiedFiles::new(all.iter().map(units).collect());
         let (mut at, mut end) = (0, 0);
         while waiting.total > 0 {
             self.volume.loader()?.go_on_at(Cluster(at));

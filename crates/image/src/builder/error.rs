@@ -26,9 +26,9 @@ pub enum BuildError {
     At {
         /// The file, quoted.
         path: String,
-        /// What went wrong.
+        /// Error of the library.
         error: platfs::Error,
-        /// What format would hold the file, if one would, in the options of mke2fs; with what goes before it.
+        /// Format that would hold the file, if one would, in the options of mke2fs; with what goes before it.
         remedy: &'static str,
     },
     /// Fewer inodes were asked for than the contents need.
@@ -40,7 +40,7 @@ pub enum BuildError {
         free: u32,
         /// Those that are needed.
         wanted: u64,
-        /// What to ask for.
+        /// Option to ask for.
         remedy: String,
     },
     /// The contents do not fit the size that was asked for.
@@ -62,7 +62,7 @@ pub enum BuildError {
         given: u64,
         /// Bytes of the smallest volume that holds the contents.
         least: u64,
-        /// What is missing.
+        /// Error that says what is missing.
         error: Box<BuildError>,
     },
     /// The size that was asked for is more than a device has.
@@ -82,7 +82,7 @@ pub enum BuildError {
     /// The output.
     #[error("cannot {action} {}: {error}", path.display())]
     Output {
-        /// What was tried.
+        /// Action that was tried.
         action: &'static str,
         /// The output.
         path: PathBuf,
@@ -117,13 +117,13 @@ impl BuildError {
         move |error| BuildError::Output { action, path: path.to_owned(), error }
     }
 
-    /// Whether the caller ended the work, while the source was read or later.
+    /// Returns true if the caller ended the work, while the source was read or later.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         matches!(self, BuildError::Cancelled(_) | BuildError::Source(SourceError::Cancelled(_)))
     }
 
-    /// Whether more space or inodes would help.
+    /// Returns true if more space or inodes would help.
     pub(super) fn is_lack_of_room(&self) -> bool {
         let (BuildError::Volume(error) | BuildError::At { error, .. }) = self else { return false };
         matches!(error, platfs::Error::NoSpace | platfs::Error::NoInodes)

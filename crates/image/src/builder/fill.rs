@@ -12,7 +12,7 @@ use super::error::BuildError;
 use super::job::Job;
 use super::layered::Directory;
 use super::size::{Shape, may_be_inline};
-use super::wanted::{Wanted, file_type};
+use super::wanted::{VolumeMetadata, file_type};
 use crate::source::catalogue::{Extent, Metadata, Origin};
 use crate::source::{Catalogue, DataReader, NodeId, NodeKind};
 use crate::text::Quoted;
@@ -80,7 +80,7 @@ pub(super) struct Filler<'a> {
     pub(super) catalogue: &'a Catalogue,
     pub(super) volume: &'a Volume,
     pub(super) meter: &'a mut Meter,
-    wanted: Wanted<'a>,
+    wanted: VolumeMetadata<'a>,
     /// By node: its inode, once it has one.
     inodes: Vec<Option<InodeNumber>>,
     /// Files with data, in the order of the walk.
@@ -105,7 +105,7 @@ impl<'a> Filler<'a> {
     /// For an empty volume, opened for loading.
     pub(super) fn new(job: &Job<'a>, volume: &'a Volume, meter: &'a mut Meter) -> Self {
         let catalogue = job.catalogue;
-        let wanted = Wanted { catalogue, settle_times: job.settle_times };
+        let wanted = VolumeMetadata { catalogue, settle_times: job.settle_times };
         let inodes = vec![None; catalogue.nodes()];
         let latest = match volume.format().geometry.inode_size {
             128 => Timestamp::LATEST_OLD,

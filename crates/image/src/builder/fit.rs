@@ -68,7 +68,7 @@ impl Needs {
         self.directories.iter().all(|names| names.blocks_at_most(block_size, features).is_some())
     }
 
-    /// Whether blocks of this size surely hold everything.
+    /// Returns true if blocks of this size surely hold everything.
     fn fit(&self, block_size: BlockSize, features: &Features) -> bool {
         let block = u64::from(block_size.bytes());
         let mapped = match features.incompat.contains(Incompat::EXTENTS) {
@@ -121,7 +121,7 @@ pub(super) fn fitted(catalogue: &Catalogue, format: FormatOptions) -> FormatOpti
     format
 }
 
-/// What to ask for where a volume could not hold a file; with what goes before it.
+/// Returns the option to ask for where a volume could not hold a file; with what goes before it.
 pub(super) fn remedy(error: &Error, format: &Format) -> &'static str {
     let small = format.geometry.block_size.bytes() < LARGE_BLOCK;
     let has = |feature| format.features.incompat.contains(feature);

@@ -39,9 +39,9 @@ impl Identity {
 /// The hash seed of images with aligned data, so that those of one base share directories.
 pub const SHARED_SEED: [u8; 16] = *b"platfs: aligned.";
 
-/// What the user says about the identity; the rest is derived or drawn.
+/// Parts of the identity that the user gives; the rest is derived or drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stated {
+pub struct GivenIdentity {
     /// The UUID.
     pub uuid: Option<[u8; 16]>,
     /// Seed of directory hashes.
@@ -50,11 +50,11 @@ pub struct Stated {
     pub time: Option<u64>,
 }
 
-impl Stated {
+impl GivenIdentity {
     /// Fills what is not stated from another identity, which is asked for only if it is needed.
     #[must_use]
     pub fn or_else(self, rest: impl FnOnce() -> Identity) -> Identity {
-        if let Stated { uuid: Some(uuid), hash_seed: Some(hash_seed), time: Some(time) } = self {
+        if let GivenIdentity { uuid: Some(uuid), hash_seed: Some(hash_seed), time: Some(time) } = self {
             return Identity { uuid, hash_seed, time };
         }
         let rest = rest();
@@ -66,10 +66,10 @@ impl Stated {
     }
 }
 
-impl From<Identity> for Stated {
+impl From<Identity> for GivenIdentity {
     fn from(identity: Identity) -> Self {
         let Identity { uuid, hash_seed, time } = identity;
-        Stated { uuid: Some(uuid), hash_seed: Some(hash_seed), time: Some(time) }
+        GivenIdentity { uuid: Some(uuid), hash_seed: Some(hash_seed), time: Some(time) }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::watch::{Meter, Stage};
 /// Inodes a fresh volume uses at most: the reserved ones, `lost+found`, and the files of features.
 const RESERVED_INODES: u64 = 16;
 
-/// What is built.
+/// Build of one volume.
 #[derive(Clone)]
 pub(super) struct Job<'c> {
     pub(super) catalogue: &'c Catalogue,

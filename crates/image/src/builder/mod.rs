@@ -28,11 +28,12 @@
 //! | `layered` | inodes and directories layer by layer, where data are aligned |
 //! | `steady` | a format that is the same for many sizes, where data are aligned |
 //! | `rehearsal` | that all fits a device, before anything is written to it |
-//! | `withheld` | that a device holds no half-written volume |
+//! | `deferred_superblock` | that a device holds no half-written volume |
 //!
 //! That a file appears whole or not at all is [`crate::output`]'s; formats other than raw are [`crate::disk`]'s.
 
 mod aligned;
+mod deferred_superblock;
 mod error;
 mod fill;
 mod fit;
@@ -46,7 +47,6 @@ mod size;
 mod sizing;
 mod steady;
 mod wanted;
-mod withheld;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -57,16 +57,16 @@ use platfs::ondisk::features::Incompat;
 use platfs::ondisk::geometry::Geometry;
 use platfs::ondisk::superblock::RawSuperblock;
 
-use crate::disk::{Disk, Making, Seeds, Verity};
+use crate::disk::{Disk, DiskJob, Seeds, Verity};
 use crate::output::{Output, Privacy, device_of};
 use crate::source::Source;
 use crate::source::catalogue::Summary;
 use crate::watch::{Cancelled, Meter, Stage, Watch};
+use deferred_superblock::DeferredSuperblock;
 pub use error::BuildError;
-use identity::{Identity, Stated};
+use identity::{GivenIdentity, Identity};
 use job::Job;
 pub use like::Update;
-use withheld::Withheld;
 
 /// How often a smallest image is tried again one block larger: fragments of free space can cost a
 /// few blocks of map that can't be foreseen.
@@ -193,9 +193,9 @@ pub struct Built {
 
 /// An older image.
 #[derive(Clone)]
-struct Old(Arc<dyn Device>);
+struct BaseImage(Arc<dyn Device>);
 
-impl std::fmt::Debug for Old {
+impl std::fmt::Debug for BaseImage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Old").field(&self.0.size()).finish()
     }
@@ -211,13 +211,13 @@ pub struct Builder<'s> {
     source: &'s Source,
     format: FormatOptions,
     size: Size,
-    identity: Stated,
+    identity: GivenIdentity,
     keep_times: bool,
     sync: bool,
     overwrite: bool,
     privacy: Privacy,
     zeroed: bool,
-    like: Option<Old>,
+    like: Option<BaseImage>,
     disk: Disk,
     align: Option<u64>,
     watch: Watch,
@@ -230,7 +230,7 @@ impl<'s> Builder<'s> {
             source,
             format: FormatOptions::new(FsType::Ext4),
             size: Size::Auto,
-            identity: Stated::default(),
+            identity: GivenIdentity::default(),
             keep_times: false,
             sync: false,
             overwrite: false,
@@ -259,7 +259,7 @@ impl<'s> Builder<'s> {
 
     /// Identifiers and time of the volume. What is not stated is derived from the contents, so that two images of
     /// equal contents have the same UUID, too: one that shall be mounted beside its twin needs another.
-    pub fn identity(mut self, stated: Stated) -> Self {
+    pub fn identity(mut self, stated: GivenIdentity) -> Self {
         self.identity = stated;
         self
     }
@@ -300,7 +300,7 @@ impl<'s> Builder<'s> {
     /// is new shares as few stretches of the image as possible. The format is that of the older image, and so are UUID
     /// and hash seed; of [`Builder::identity`] only the time counts. The older image is only read.
     pub fn like(mut self, old: Arc<dyn Device>) -> Self {
-        self.like = Some(Old(old));
+        self.like = Some(BaseImage(old));
         self
     }
 
@@ -332,7 +332,7 @@ impl<'s> Builder<'s> {
     /// Any [`BuildError`]; then nothing of the file is left, and one that was to be overwritten is as it was.
     pub fn build(&self, path: impl AsRef<Path>) -> Result<Built, BuildError> {
         let path = path.as_ref();
-        if let Some(Old(old)) = &self.like {
+        if let Some(BaseImage(old)) = &self.like {
             return like::build(self, old, path);
         }
         let begin = if self.overwrite { Output::replacing } else { Output::new };
@@ -378,9 +378,9 @@ impl<'s> Builder<'s> {
         let size = job.size_on_device(device.size(), &mut meter)?;
         let failed = |error| BuildError::Volume(platfs::Error::io("writing the superblock", error));
         let part = Window::new(device, 0, size).map_err(failed)?;
-        let withheld = Arc::new(Withheld::new(Arc::new(part)).map_err(failed)?);
-        let built = job.write(Arc::clone(&withheld) as Arc<dyn Device>, &mut meter)?;
-        withheld.release().map_err(failed)?;
+        let deferred_superblock = Arc::new(DeferredSuperblock::new(Arc::new(part)).map_err(failed)?);
+        let built = job.write(Arc::clone(&deferred_superblock) as Arc<dyn Device>, &mut meter)?;
+        deferred_superblock.release().map_err(failed)?;
         Ok(built)
     }
 
@@ -402,7 +402,7 @@ impl<'s> Builder<'s> {
         let Identity { uuid, hash_seed, time } = *identity;
         let (disk, seeds) = (&self.disk, Seeds { uuid, hash_seed, time });
         let (overwrite, sync, privacy) = (self.overwrite, self.sync, self.privacy);
-        let making = Making { disk, raw, path, seeds, overwrite, privacy, sync, alive: &mut alive };
+        let making = DiskJob { disk, raw, path, seeds, overwrite, privacy, sync, alive: &mut alive };
         making.finish().map_err(|(action, path, error)| match error.get_ref().map(|e| e.is::<Cancelled>()) {
             Some(true) => BuildError::Cancelled(Cancelled),
             _ => BuildError::Output { action, path, error },

@@ -11,7 +11,7 @@ use super::fill::{Contents, Filler};
 use super::size::{Shape, file_clusters};
 
 /// The files (or segments of them) that are not copied yet, by their places in the walk.
-pub(super) struct Waiting {
+pub(super) struct UncopiedFiles {
     /// Clusters of each; 0 once it is copied.
     sizes: Vec<u32>,
     /// By place: the least size from there on, as of the beginning.
@@ -22,14 +22,14 @@ pub(super) struct Waiting {
     pub(super) first: usize,
 }
 
-impl Waiting {
+impl UncopiedFiles {
     pub(super) fn new(sizes: Vec<u32>) -> Self {
         let mut least = sizes.clone();
         for at in (1..least.len()).rev() {
             least[at - 1] = least[at - 1].min(least[at]);
         }
         let total = sizes.iter().map(|size| u64::from(*size)).sum();
-        Waiting { sizes, least, total, first: 0 }
+        UncopiedFiles { sizes, least, total, first: 0 }
     }
 
     /// The first file from a place on that takes no more than `room`.
@@ -68,7 +68,7 @@ impl Filler<'_> {
         let catalogue = self.catalogue;
         let clusters = |node| u32::try_from(file_clusters(catalogue, shape, node)).unwrap_or(u32::MAX);
         // A file of holes takes none; counted as one it is copied somewhere.
-        let mut waiting = Waiting::new(self.files.iter().map(|node| clusters(*node).max(1)).collect());
+        let mut waiting = UncopiedFiles::new(self.files.iter().map(|node| clusters(*node).max(1)).collect());
         // Directories may have left some of a run behind them.
         self.volume.loader()?.go_on_at(Cluster(0));
         let (mut from, mut room, mut end) = (0, 0, 0);
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn the_first_that_fits_comes_first() {
-        let mut waiting = Waiting::new(vec![9, 4, 2, 7, 1]);
+        let mut waiting = UncopiedFiles::new(vec![9, 4, 2, 7, 1]);
         assert_eq!(waiting.find(0, 5), Some(1));
         assert_eq!(waiting.done(1), 4);
         assert_eq!((waiting.find(2, 1), waiting.find(0, 3)), (Some(4), Some(2)));

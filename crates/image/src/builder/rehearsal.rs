@@ -1,4 +1,4 @@
-//! Whether an image fits a device, found out before anything is written there: what is there is lost with
+//! Rehearsal of a build, to learn that the image fits a device before anything is written there: what is there is lost with
 //! the first write.
 //!
 //! The build is made in memory as it will be made, but for the contents of files. Where there is plenty of

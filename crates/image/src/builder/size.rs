@@ -15,7 +15,7 @@ const ROOT_ENTRIES: u64 = 4;
 /// Blocks of the longest extent.
 const LONGEST_EXTENT: u64 = 32_768;
 
-/// What matters of a volume's format.
+/// Parameters of a volume's format that decide about sizes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     block_size: BlockSize,
@@ -66,7 +66,7 @@ pub(super) fn data_clusters(catalogue: &Catalogue, shape: &Shape) -> u64 {
     files.map(|step| file_clusters(catalogue, shape, step.node)).sum()
 }
 
-/// Whether a file may end up inside its inode, which depends on its attributes, too: only a file that
+/// Returns true if a file may end up inside its inode, which depends on its attributes, too: only a file that
 /// is shorter than an inode and has no hole.
 pub(super) fn may_be_inline(catalogue: &Catalogue, shape: &Shape, node: NodeId) -> bool {
     let size = catalogue.metadata(node).size;
@@ -75,7 +75,7 @@ pub(super) fn may_be_inline(catalogue: &Catalogue, shape: &Shape, node: NodeId) 
     shape.inline_data && size > 0 && size < shape.inode_size && whole()
 }
 
-/// What [`data_clusters`] counts for files that may end up inside their inodes.
+/// Sums [`data_clusters`] over files that may end up inside their inodes.
 pub(super) fn clusters_of_maybe_inline(catalogue: &Catalogue, shape: &Shape) -> u64 {
     let first_names = catalogue.walk().filter(|step| step.first);
     let files = first_names.filter(|step| catalogue.metadata(step.node).kind == NodeKind::File);

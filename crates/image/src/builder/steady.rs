@@ -1,6 +1,6 @@
 //! The format of an image whose data begin at multiples of a chunk.
 //!
-//! What a format usually makes of the size of a volume stays the same over many sizes here: where tables begin, inodes per
+//! Over many sizes of a volume, the parts that a format usually derives from the size stay equal here: where tables begin, inodes per
 //! group, the place of the journal. So the inodes and directories of a layer are the same bytes at the same places in
 //! images with more layers.
 //!
@@ -20,7 +20,7 @@ const GROWTH: u64 = 512 << 30;
 const INODES: u64 = 8192;
 /// Smaller volumes have as many inodes as others of their size.
 const SMALL: u64 = 8 << 20;
-/// What a journal of usual size takes in a group, with the superblock before it.
+/// Bytes that a journal of usual size takes in a group, with the superblock before it.
 const JOURNAL_ROOM: u64 = 24 << 20;
 
 impl Job<'_> {

@@ -1,4 +1,4 @@
-//! What an inode of the volume shall be, as the catalogue says it.
+//! Inodes of the volume, as the catalogue describes them.
 
 use platfs::ondisk::inode::FileType;
 use platfs::{Attributes, Kind, Times};
@@ -9,7 +9,7 @@ use crate::source::{Catalogue, NodeId, NodeKind};
 
 /// Reads a catalogue in the terms of a volume.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted<'c> {
+pub(super) struct VolumeMetadata<'c> {
     pub(super) catalogue: &'c Catalogue,
     /// Change, access and creation become the time of modification, so that equal contents give equal images.
     pub(super) settle_times: bool,
@@ -28,7 +28,7 @@ pub(super) fn file_type(kind: NodeKind) -> FileType {
     }
 }
 
-impl<'c> Wanted<'c> {
+impl<'c> VolumeMetadata<'c> {
     /// Owner, permissions and times.
     pub(super) fn attributes(&self, metadata: &Metadata) -> Attributes {
         let stamps = if self.settle_times { Stamps::all(metadata.stamps.modified) } else { metadata.stamps };
@@ -51,7 +51,7 @@ impl<'c> Wanted<'c> {
         all.map(|xattr| (xattr.name.to_vec(), xattr.value.to_vec())).collect()
     }
 
-    /// What a new inode is.
+    /// Returns the type of a new inode, with its contents.
     pub(super) fn kind(&self, node: NodeId, metadata: &Metadata) -> Kind<'c> {
         let Device { major, minor } = metadata.device;
         match metadata.kind {

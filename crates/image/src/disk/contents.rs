@@ -1,6 +1,6 @@
 //! The bytes of a disk, and which of them count.
 //!
-//! What the bitmaps of the volume call free does not count, and reads as zeros here. All else counts, also where it is
+//! Blocks that the volume's bitmaps call free do not count, and read as zeros here. All else counts, also where it is
 //! zero: tables that are not used yet, the empty log of a journal. Excluded: how that is written down.
 
 use std::fs::File;
@@ -23,7 +23,7 @@ pub(super) struct Contents {
     pub(super) len: u64,
     /// Bytes of a block of the volume.
     pub(super) block: u64,
-    /// What counts: rising, not empty, not touching.
+    /// Ranges that count: rising, not empty, not touching.
     pub(super) used: Vec<Range<u64>>,
 }
 
@@ -89,7 +89,7 @@ impl Contents {
         Ok(())
     }
 
-    /// What counts in whole units of `unit` bytes: ranges of their numbers.
+    /// Returns the ranges that count in whole units of `unit` bytes, by their numbers.
     pub(super) fn units(&self, unit: u64) -> Vec<Range<u64>> {
         let mut units = Vec::new();
         for range in &self.used {
@@ -112,7 +112,7 @@ fn runs(bitmap: &[u8], count: u32) -> Vec<Range<u32>> {
     runs
 }
 
-/// Whether all bytes are zero.
+/// Returns true if all bytes are zero.
 pub(super) fn is_zero(bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<16>();
     words.iter().all(|word| u128::from_ne_bytes(*word) == 0) && rest.iter().all(|byte| *byte == 0)

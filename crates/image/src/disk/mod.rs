@@ -101,20 +101,20 @@ impl Format {
     }
 }
 
-/// What kind of file an image becomes, and what goes beside it.
+/// Format of an image's file, and the files that go beside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Disk {
     /// The format.
     pub format: Format,
     /// Where the map of blocks for `bmaptool` goes, if one is wanted.
     pub bmap: Option<PathBuf>,
-    /// Whether the volume gets a tree of hashes for dm-verity, and where that goes.
-    pub verity: Option<Place>,
+    /// Place of a tree of hashes for dm-verity, if the volume gets one.
+    pub verity: Option<TreeLocation>,
 }
 
 /// Where a tree of hashes goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum TreeLocation {
     /// Behind the volume, on the same disk.
     Behind,
     /// Into a file of its own.
@@ -122,7 +122,7 @@ pub enum Place {
 }
 
 impl Disk {
-    /// Whether the image is the raw volume, with nothing beside it.
+    /// Returns true if the image is the raw volume, with nothing beside it.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         *self == Disk::default()
@@ -131,15 +131,15 @@ impl Disk {
     /// The files beside the image.
     pub fn beside(&self) -> impl Iterator<Item = &Path> {
         let tree = match &self.verity {
-            Some(Place::File(path)) => Some(path),
+            Some(TreeLocation::File(path)) => Some(path),
             _ => None,
         };
         self.bmap.iter().chain(tree).map(PathBuf::as_path)
     }
 }
 
-/// What an output is made of.
-pub(crate) struct Making<'a> {
+/// Parts that an output is made of.
+pub(crate) struct DiskJob<'a> {
     pub(crate) disk: &'a Disk,
     /// The volume, in a file without a name.
     pub(crate) raw: Output,
@@ -161,7 +161,7 @@ fn at(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Failed {
     move |error| (action, path, error)
 }
 
-impl Making<'_> {
+impl DiskJob<'_> {
     /// Makes all outputs, and gives them their names: the image's last.
     pub(crate) fn finish(mut self) -> Result<Option<Verity>, Failed> {
         let path = self.path.to_owned();
@@ -200,7 +200,7 @@ impl Making<'_> {
         let Some(place) = &self.disk.verity else { return Ok(None) };
         contents.use_all();
         match place {
-            Place::Behind => {
+            TreeLocation::Behind => {
                 let file = self.raw.file().map_err(at("open", self.path))?;
                 let offset = contents.len.next_multiple_of(verity::HASH_BLOCK);
                 let made = verity::write(contents, &file, offset, &self.seeds, self.alive);
@@ -208,7 +208,7 @@ impl Making<'_> {
                 contents.lengthen(&file).map_err(at("read", self.path))?;
                 Ok(Some(made))
             }
-            Place::File(path) => {
+            TreeLocation::File(path) => {
                 let output = self.begin(path)?;
                 let file = output.file().map_err(at("open", path))?;
                 let made = verity::write(contents, &file, 0, &self.seeds, self.alive);

@@ -49,7 +49,7 @@ impl Seeds {
 pub struct Verity {
     /// The hash that everything hangs on.
     pub root: [u8; HASH_LEN],
-    /// What goes before the bytes of each block.
+    /// Bytes hashed before those of each block.
     pub salt: [u8; HASH_LEN],
     /// UUID of the tree.
     pub uuid: [u8; 16],

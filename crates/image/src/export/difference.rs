@@ -1,4 +1,4 @@
-//! What a volume has that an older one has not, and the other way round: by path, and as a layer.
+//! Difference between a volume and an older one, both ways: by path, and as a layer.
 //!
 //! A filter between the walk and a sink: what is the same is not passed on, and a name that is gone becomes a whiteout, as
 //! layers of OCI images have them (`.wh.NAME`, empty). Compared are type, contents, permissions, owner, time of
@@ -15,9 +15,9 @@ use std::collections::{HashMap, HashSet};
 /// Bytes compared at once.
 const PIECE: u64 = 1 << 20;
 
-/// What became of a path.
+/// Change of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum PathChange {
     /// Only the newer volume has it.
     Added,
     /// Only the older volume has it; of a directory, all that is in it is gone, too.
@@ -26,7 +26,7 @@ pub enum Change {
     Changed(Vec<Aspect>),
 }
 
-/// What can differ in a file that both have.
+/// Aspect in which a file that both have can differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aspect {
     /// The type.
@@ -65,12 +65,12 @@ impl Aspect {
 }
 
 /// Gets each change: the path without a slash in front, and what became of it.
-pub type Tell<'t> = dyn Fn(&[u8], &Change) + Sync + 't;
+pub type OnChange<'t> = dyn Fn(&[u8], &PathChange) + Sync + 't;
 
 /// A sink that keeps nothing.
-pub struct Nowhere;
+pub struct NullSink;
 
-impl Sink for Nowhere {
+impl Sink for NullSink {
     fn enter(&mut self, _: &Item<'_>) -> Result<(), ExportError> {
         Ok(())
     }
@@ -95,7 +95,7 @@ pub(super) struct Difference<'a> {
     sink: &'a mut dyn Sink,
     was: &'a Volume,
     now: &'a Volume,
-    tell: &'a Tell<'a>,
+    tell: &'a OnChange<'a>,
     /// Names have the meaning that they have in a layer.
     is_layer: bool,
     /// Of the directories that the walk is in: that of the older volume, and whether the sink was given it.
@@ -112,14 +112,14 @@ impl<'a> Difference<'a> {
     pub(super) fn new(
         sink: &'a mut dyn Sink,
         (was, now): (&'a Volume, &'a Volume),
-        tell: &'a Tell<'a>,
+        tell: &'a OnChange<'a>,
         is_layer: bool,
     ) -> Self {
         let (became, firsts, passed) = (HashMap::new(), HashMap::new(), HashSet::new());
         Difference { sink, was, now, tell, is_layer, open: Vec::new(), became, firsts, passed }
     }
 
-    /// What the older volume has in the place of an item.
+    /// Finds the older volume's inode at the path of an item.
     fn older(&self, item: &Item<'_>) -> Result<Option<InodeNumber>, ExportError> {
         let Some((above, _)) = self.open.last() else { return Ok(Some(InodeNumber::ROOT)) };
         let Some(above) = above else { return Ok(None) };
@@ -130,7 +130,7 @@ impl<'a> Difference<'a> {
         }
     }
 
-    /// What differs between an item and an inode of the older volume.
+    /// Returns the aspects in which an item and an inode of the older volume differ.
     fn differs(&self, item: &Item<'_>, number: InodeNumber) -> Result<Vec<Aspect>, ExportError> {
         let failed = older(item.path);
         let (was, now) = (self.was.metadata(number).map_err(&failed)?, item.metadata);
@@ -185,7 +185,7 @@ impl<'a> Difference<'a> {
             }
             let path = join(item.path, &entry.name);
             super::check_name(&path, &entry.name, false)?;
-            (self.tell)(&path, &Change::Removed);
+            (self.tell)(&path, &PathChange::Removed);
             self.whiteout(item, &entry.name)?;
         }
         Ok(())
@@ -224,14 +224,14 @@ impl<'a> Difference<'a> {
         also: &[Aspect],
     ) -> Result<bool, ExportError> {
         let change = match older {
-            None => Change::Added,
+            None => PathChange::Added,
             Some(number) => {
                 let mut aspects = self.differs(item, number)?;
                 aspects.extend(also);
                 if aspects.is_empty() {
                     return Ok(false);
                 }
-                Change::Changed(aspects)
+                PathChange::Changed(aspects)
             }
         };
         if self.is_layer && item.name.starts_with(WHITEOUT) {
@@ -295,7 +295,7 @@ impl Sink for Difference<'_> {
             return Ok(());
         }
         if !is_same {
-            let change = found.map_or(Change::Added, |_| Change::Changed(vec![Aspect::Links]));
+            let change = found.map_or(PathChange::Added, |_| PathChange::Changed(vec![Aspect::Links]));
             (self.tell)(item.path, &change);
         }
         self.sink.link(item, first)

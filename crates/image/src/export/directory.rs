@@ -47,7 +47,7 @@ impl DirectorySink {
         Ok(Self { base, way, place: place.to_owned(), levels: Vec::new(), lacks_devices, losses })
     }
 
-    /// What was lost.
+    /// Returns the losses so far.
     pub(super) fn losses(&self) -> &Losses {
         &self.losses
     }

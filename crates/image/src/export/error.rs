@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum ExportError {
     /// Something in the image cannot be read.
-    #[error("{}: {error}", At(path))]
+    #[error("{}: {error}", ShownPath(path))]
     Image {
         /// The path in the image.
         path: Vec<u8>,
@@ -20,7 +20,7 @@ pub enum ExportError {
         error: platfs::Error,
     },
     /// Something in the older of two images cannot be read.
-    #[error("{} in the older image: {error}", At(path))]
+    #[error("{} in the older image: {error}", ShownPath(path))]
     Older {
         /// The path in both images.
         path: Vec<u8>,
@@ -28,7 +28,10 @@ pub enum ExportError {
         error: platfs::Error,
     },
     /// A file whose name would be a whiteout in a layer.
-    #[error("{}: a layer can't hold a name that begins with .wh., which stands for a removal", At(path))]
+    #[error(
+        "{}: a layer can't hold a name that begins with .wh., which stands for a removal",
+        ShownPath(path)
+    )]
     Whiteout {
         /// The path in the image.
         path: Vec<u8>,
@@ -36,31 +39,31 @@ pub enum ExportError {
     /// A name or target that nothing outside the image can have.
     #[error(
         "{}: {what} is empty, too long, or holds a slash or NUL; `plat check` shows more, and repairs it",
-        At(path)
+        ShownPath(path)
     )]
     Name {
         /// The path in the image.
         path: Vec<u8>,
-        /// What it is.
+        /// Kind of the file.
         what: &'static str,
     },
     /// The files of a damaged image claim more data than it has room for.
     #[error(
         "{}: the files hold more data than the volume: blocks are used twice; `plat check` shows more, and repairs it",
-        At(path)
+        ShownPath(path)
     )]
     Budget {
         /// The file at which the sum was exceeded.
         path: Vec<u8>,
     },
     /// The caller did not permit it.
-    #[error("{}: permission denied", At(path))]
+    #[error("{}: permission denied", ShownPath(path))]
     Denied {
         /// The path in the image.
         path: Vec<u8>,
     },
     /// The archive cannot be written.
-    #[error("{}: {error}", At(path))]
+    #[error("{}: {error}", ShownPath(path))]
     Archive {
         /// The path in the image.
         path: Vec<u8>,
@@ -70,7 +73,7 @@ pub enum ExportError {
     /// A file of the host cannot be made.
     #[error("cannot {action} {}: {error}", path.display())]
     Host {
-        /// What was tried.
+        /// Action that was tried.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -91,7 +94,7 @@ pub enum ExportError {
 }
 
 impl ExportError {
-    /// Whether the image is the reason, in something that others can be exported without.
+    /// Returns true if the image is the reason, in something that others can be exported without.
     #[must_use]
     pub fn is_of_image(&self) -> bool {
         matches!(self, Self::Image { .. } | Self::Name { .. } | Self::Budget { .. })
@@ -99,9 +102,9 @@ impl ExportError {
 }
 
 /// A path below the exported directory, which itself is a dot.
-struct At<'a>(&'a [u8]);
+struct ShownPath<'a>(&'a [u8]);
 
-impl fmt::Display for At<'_> {
+impl fmt::Display for ShownPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Shown(if self.0.is_empty() { b"." } else { self.0 }).fmt(f)
     }

@@ -1,12 +1,12 @@
-//! What is exported, and into what: a stream, a file, a directory.
+//! Exports, and their targets: a stream, a file, a directory.
 
 use super::archive::ArchiveSink;
-use super::difference::{Difference, Tell};
+use super::difference::{Difference, OnChange};
 use super::directory::DirectorySink;
-use super::unread::{KeepGoing, TellUnread};
-use super::{Contents, ExportError, Item, Loss, Losses, Sink, Terms, export};
+use super::unread::{KeepGoing, OnUnread};
+use super::{Contents, ExportError, Item, Loss, Losses, Sink, WalkOptions, export};
 use crate::archive::WriteError;
-use crate::output::{NewDirectory, Output, Place, Privacy};
+use crate::output::{NewDirectory, Output, OutputLocation, Privacy};
 use crate::watch::Watch;
 use ondisk::units::InodeNumber;
 use platfs::{Metadata, Volume};
@@ -32,7 +32,7 @@ pub enum Packing {
 }
 
 impl Packing {
-    /// What the ending of a file's name asks for: `.tar`, `.tar.gz`, `.tgz`, `.tar.zst`, `.tzst`; `None` for all others.
+    /// Packing by the ending of a file's name: `.tar`, `.tar.gz`, `.tgz`, `.tar.zst`, `.tzst`; `None` for all others.
     #[must_use]
     pub fn of_name(name: &[u8]) -> Option<Self> {
         let ends = |endings: &[&[u8]]| endings.iter().any(|ending| name.ends_with(ending));
@@ -68,19 +68,19 @@ pub struct Exporter<'v> {
     volume: &'v Volume,
     from: InodeNumber,
     watch: Watch,
-    permit: Option<&'v Permit<'v>>,
-    shows: Option<&'v Shows<'v>>,
+    permit: Option<&'v FileFilter<'v>>,
+    shows: Option<&'v XattrFilter<'v>>,
     beside_others: bool,
     privacy: Privacy,
-    since: Option<(&'v Volume, &'v Tell<'v>)>,
+    since: Option<(&'v Volume, &'v OnChange<'v>)>,
     keep: Option<KeepGoing<'v>>,
 }
 
-/// Whether a file, of which the path and the facts are given, may be exported.
-type Permit<'p> = dyn Fn(&[u8], &Metadata) -> bool + Sync + 'p;
+/// Filter of files, by path and metadata: true if one may be exported.
+type FileFilter<'p> = dyn Fn(&[u8], &Metadata) -> bool + Sync + 'p;
 
-/// Whether an extended attribute of a name is exported.
-pub(super) type Shows<'p> = dyn Fn(&[u8]) -> bool + Sync + 'p;
+/// Filter of extended attributes, by name: true if one is exported.
+pub(super) type XattrFilter<'p> = dyn Fn(&[u8]) -> bool + Sync + 'p;
 
 impl<'v> Exporter<'v> {
     /// All of a volume. An empty `lost+found` of the root, as mkfs makes it, is left out: a build makes it again.
@@ -117,27 +117,27 @@ impl<'v> Exporter<'v> {
 
     /// Asks about each directory and file before it is handed out. Where the answer is no, the export ends with
     /// [`ExportError::Denied`].
-    pub fn permit(mut self, permit: &'v Permit<'v>) -> Self {
+    pub fn permit(mut self, permit: &'v FileFilter<'v>) -> Self {
         self.permit = Some(permit);
         self
     }
 
     /// Only extended attributes whose names these are.
-    pub fn attributes(mut self, shows: &'v Shows<'v>) -> Self {
+    pub fn attributes(mut self, shows: &'v XattrFilter<'v>) -> Self {
         self.shows = Some(shows);
         self
     }
 
     /// Only what an older volume has not. Each change goes to `tell`, too; an archive is a layer of an OCI image: what is
     /// gone has a whiteout, and unpacked over the older tree it makes the newer one.
-    pub fn since(mut self, older: &'v Volume, tell: &'v Tell<'v>) -> Self {
+    pub fn since(mut self, older: &'v Volume, tell: &'v OnChange<'v>) -> Self {
         self.since = Some((older, tell));
         self
     }
 
     /// Goes on where the image can't be read, and tells of all that the output lacks. A file with bytes that can't be
     /// read is left out, unless zeros may stand for these. Data are read twice.
-    pub fn keep_going(mut self, zeros: bool, tell: &'v TellUnread<'v>) -> Self {
+    pub fn keep_going(mut self, zeros: bool, tell: &'v OnUnread<'v>) -> Self {
         self.keep = Some(KeepGoing { tell, zeros });
         self
     }
@@ -164,7 +164,7 @@ impl<'v> Exporter<'v> {
 
     fn walk(&self, sink: &mut dyn Sink) -> Result<(), ExportError> {
         let (watch, beside_others, shows) = (self.watch.clone(), self.beside_others, self.shows);
-        export(self.volume, self.from, sink, Terms { watch, beside_others, shows, keep: self.keep })
+        export(self.volume, self.from, sink, WalkOptions { watch, beside_others, shows, keep: self.keep })
     }
 
     /// Writes a tar archive to a stream, which should be buffered, and flushes it.
@@ -228,14 +228,14 @@ impl<'v> Exporter<'v> {
     pub fn to_directory(&self, path: impl AsRef<Path>) -> Result<Losses, ExportError> {
         let path = path.as_ref();
         let failed = |error: io::Error| ExportError::Output { path: path.to_owned(), error };
-        self.to_place(&Place::of(path).map_err(failed)?)
+        self.to_place(&OutputLocation::of(path).map_err(failed)?)
     }
 
     /// Makes a directory in an open one, as [`Exporter::to_directory`] does.
     ///
     /// # Errors
     /// Any [`ExportError`]; then no directory is left.
-    pub fn to_place(&self, place: &Place) -> Result<Losses, ExportError> {
+    pub fn to_place(&self, place: &OutputLocation) -> Result<Losses, ExportError> {
         let failed = |error: io::Error| ExportError::Output { path: place.path.clone(), error };
         let above = place.directory.try_clone().map_err(failed)?;
         let new = NewDirectory::below(above, &place.name).map_err(failed)?;
@@ -251,7 +251,7 @@ impl<'v> Exporter<'v> {
 /// A sink that gets what it may.
 struct Permitting<'s> {
     sink: &'s mut dyn Sink,
-    permit: &'s Permit<'s>,
+    permit: &'s FileFilter<'s>,
 }
 
 impl Permitting<'_> {

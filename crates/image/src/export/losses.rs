@@ -1,4 +1,4 @@
-//! What an export could not keep: counted, with the first of each kind for the message.
+//! Losses of an export: counted, with the first of each kind for the message.
 
 use crate::text::Shown;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ pub enum Loss {
     Device,
     /// Extended attributes that the host refuses.
     Xattr,
-    /// What is encrypted: names, contents and targets of links can't be read without the key.
+    /// Encrypted files: names, contents and targets of links can't be read without the key.
     Encrypted,
     /// Owners, which need privilege to be set; set-user and set-group bits go with them.
     Owner,
@@ -42,7 +42,7 @@ impl Losses {
         self.0.entry(loss).or_insert_with(|| (0, path.to_vec())).0 += 1;
     }
 
-    /// Whether everything was kept.
+    /// Returns true if everything was kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

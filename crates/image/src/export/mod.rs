@@ -7,7 +7,7 @@
 //! The image is not trusted: names that are no names are refused, a directory is entered once, and all
 //! files together hold no more data than the volume has room for, so that the output is bounded.
 //! Where the caller asks for it, what can't be read is left out and told ([`Unread`]), and the walk goes on.
-//! What a sink cannot keep (a socket in an archive, an owner without privilege) is counted in [`Losses`].
+//! Facts that a sink cannot keep (a socket in an archive, an owner without privilege) are counted in [`Losses`].
 
 mod archive;
 mod difference;
@@ -17,11 +17,11 @@ mod exporter;
 mod losses;
 mod unread;
 
-pub use difference::{Aspect, Change, Nowhere, Tell};
+pub use difference::{Aspect, NullSink, OnChange, PathChange};
 pub use error::ExportError;
 pub use exporter::{Exporter, Packing};
 pub use losses::{Loss, Losses};
-pub use unread::{Lacks, TellUnread, Unread};
+pub use unread::{Lacks, OnUnread, Unread};
 
 use crate::archive::{Device, Run, Xattr, limits};
 use crate::watch::{Meter, Stage, Watch};
@@ -32,7 +32,7 @@ use platfs::{DirEntry, Metadata, Pin, State, Volume, Walk};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use unread::{KeepGoing, Searched};
+use unread::{KeepGoing, ProbedFile};
 
 /// Bytes read from the image at once.
 const CHUNK: usize = 1 << 20;
@@ -44,7 +44,7 @@ pub struct Item<'a> {
     pub path: &'a [u8],
     /// The last name of the path.
     pub name: &'a [u8],
-    /// What the image says about it.
+    /// Metadata of the item.
     pub metadata: &'a Metadata,
     /// Extended attributes.
     pub xattrs: Vec<Xattr>,
@@ -161,14 +161,14 @@ fn longest(runs: &[Run]) -> usize {
 }
 
 /// How a walk goes.
-struct Terms<'t> {
+struct WalkOptions<'t> {
     watch: Watch,
     /// Others may change the volume meanwhile; then the directories that the walk is in are held.
     beside_others: bool,
-    /// What can't be read is left out.
+    /// Treatment of what can't be read: it is left out.
     keep: Option<KeepGoing<'t>>,
     /// Extended attributes that are handed over, by their names; all where it is not said.
-    shows: Option<&'t exporter::Shows<'t>>,
+    shows: Option<&'t exporter::XattrFilter<'t>>,
 }
 
 /// Hands all that is below the directory `from`, and itself, to `sink`.
@@ -176,7 +176,7 @@ fn export<'v>(
     volume: &'v Volume,
     from: InodeNumber,
     sink: &mut dyn Sink,
-    terms: Terms<'v>,
+    terms: WalkOptions<'v>,
 ) -> Result<(), ExportError> {
     let mut tree = Tree::new(volume, terms);
     tree.meter.begin(Stage::Exporting, None, None)?;
@@ -209,7 +209,7 @@ struct Tree<'v> {
     meter: Meter,
     room: Vec<u8>,
     beside_others: bool,
-    shows: Option<&'v exporter::Shows<'v>>,
+    shows: Option<&'v exporter::XattrFilter<'v>>,
     held: Vec<Option<Pin<'v>>>,
     keep: Option<KeepGoing<'v>>,
     /// Names of the directories that the walk is in that were told of, each as a whole path.
@@ -217,7 +217,7 @@ struct Tree<'v> {
 }
 
 impl<'v> Tree<'v> {
-    fn new(volume: &'v Volume, terms: Terms<'v>) -> Self {
+    fn new(volume: &'v Volume, terms: WalkOptions<'v>) -> Self {
         let geometry = &volume.format().geometry;
         // Where blocks are shared on purpose, each file alone is bounded by the map's own limits.
         let shared = volume.format().features.ro_compat.contains(RoCompat::SHARED_BLOCKS);
@@ -421,7 +421,7 @@ impl<'v> Tree<'v> {
         let block = u64::from(self.volume.format().geometry.block_size.bytes());
         let file = self.volume.open_file(inode);
         let file = file.map_err(|error| ExportError::Image { path: path.to_vec(), error })?;
-        keep.sift(&Searched { path, file: &file, runs: &runs, block }, &mut self.meter)
+        keep.sift(&ProbedFile { path, file: &file, runs: &runs, block }, &mut self.meter)
     }
 
     /// The runs of a file's data. What is allocated but not written reads as zeros and counts as a hole.

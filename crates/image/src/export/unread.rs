@@ -13,13 +13,13 @@ use std::ops::Range;
 pub struct Unread<'a> {
     /// The path below the exported directory.
     pub path: &'a [u8],
-    /// What the output lacks.
+    /// Part that the output lacks.
     pub lacks: Lacks,
     /// Why it could not be read.
     pub error: &'a ExportError,
 }
 
-/// What an output lacks of a file.
+/// Part of a file that an output lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lacks {
     /// The file or directory, with all that is in it.
@@ -35,12 +35,12 @@ pub enum Lacks {
 }
 
 /// Gets all that the output lacks.
-pub type TellUnread<'t> = dyn Fn(&Unread<'_>) + Sync + 't;
+pub type OnUnread<'t> = dyn Fn(&Unread<'_>) + Sync + 't;
 
-/// What is done about what can't be read.
+/// Treatment of what can't be read.
 #[derive(Clone, Copy)]
 pub(super) struct KeepGoing<'t> {
-    pub(super) tell: &'t TellUnread<'t>,
+    pub(super) tell: &'t OnUnread<'t>,
     pub(super) zeros: bool,
 }
 
@@ -52,7 +52,7 @@ impl KeepGoing<'_> {
     /// Tells of the bytes that can't be read; what is left of the runs, or `None` if the file is to be left out.
     pub(super) fn sift(
         &self,
-        file: &Searched<'_>,
+        file: &ProbedFile<'_>,
         meter: &mut Meter,
     ) -> Result<Option<Vec<Run>>, ExportError> {
         let unread = file.unreadable(meter)?;
@@ -66,7 +66,7 @@ impl KeepGoing<'_> {
 }
 
 /// A file whose data are looked at before any of it is written.
-pub(super) struct Searched<'a> {
+pub(super) struct ProbedFile<'a> {
     pub(super) path: &'a [u8],
     pub(super) file: &'a Reader<'a>,
     pub(super) runs: &'a [Run],
@@ -74,7 +74,7 @@ pub(super) struct Searched<'a> {
     pub(super) block: u64,
 }
 
-impl Searched<'_> {
+impl ProbedFile<'_> {
     /// All ranges that can't be read, rising, with the reason of the first failure in each.
     fn unreadable(&self, meter: &mut Meter) -> Result<Vec<(Range<u64>, ExportError)>, ExportError> {
         let mut found: Vec<(Range<u64>, ExportError)> = Vec::new();

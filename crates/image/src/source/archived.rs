@@ -10,7 +10,7 @@ use super::oci::{self, Store};
 use super::open::Source;
 use super::options::SourceOptions;
 use super::reading::Reading;
-use super::tar::{self, Signs};
+use super::tar::{self, WhiteoutStyle};
 use platfs_host::{Directory, Kind, inside};
 use std::path::Path;
 
@@ -46,7 +46,7 @@ pub(super) fn layer(
         return Ok(true);
     }
     builder.begin_layer();
-    tar::read_layer(reading, builder, (section, Signs::Overlayfs), name)?;
+    tar::read_layer(reading, builder, (section, WhiteoutStyle::Overlayfs), name)?;
     Ok(false)
 }
 

@@ -1,4 +1,4 @@
-//! What a source says of a file beside its name, kind and contents.
+//! Attributes of a file in a source, beside its name, kind and contents.
 
 use crate::archive::{Times, Timestamp, Xattr};
 

@@ -20,7 +20,7 @@ use crate::archive::Xattr;
 
 /// Longer tables are not read.
 const MOST_BYTES: u64 = 64 << 20;
-/// What a compiled expression may take.
+/// Most bytes of a compiled expression.
 const MOST_COMPILED: usize = 4 << 20;
 /// Expressions that are kept compiled.
 const MOST_KEPT: usize = 16 << 10;
@@ -43,7 +43,7 @@ struct Spec {
     kind: Option<NodeKind>,
     /// `None`: no label.
     label: Option<Box<[u8]>>,
-    /// What every path begins with that matches.
+    /// Bytes that every matching path begins with.
     stem: Vec<u8>,
     pattern: String,
 }
@@ -194,7 +194,7 @@ fn kind_of(text: &str) -> Result<NodeKind, String> {
     })
 }
 
-/// What every match of a pattern begins with, and whether that is all: a pattern without operators.
+/// Returns the bytes that every match of a pattern begins with, and true if that is all: a pattern without operators.
 fn stem(pattern: &[u8]) -> (Vec<u8>, bool) {
     let mut stem = Vec::new();
     let mut at = 0;
@@ -221,7 +221,7 @@ fn stem(pattern: &[u8]) -> (Vec<u8>, bool) {
     (stem, true)
 }
 
-/// Whether a bar stands outside of all brackets, or might.
+/// Returns true if a bar stands outside of all brackets, or might.
 fn depth_0_bar(pattern: &[u8]) -> bool {
     let mut depth = 0_i32;
     let mut bytes = pattern.iter();

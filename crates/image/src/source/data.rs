@@ -23,7 +23,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The most that is read at once.
 const WINDOW: usize = 4 << 20;
-/// What is read at once after a jump.
+/// Bytes that are read at once after a jump.
 const FIRST: usize = 64 << 10;
 /// A gap that still counts as moving forward: headers between the files of an archive.
 const GAP: u64 = 64 << 10;
@@ -45,7 +45,7 @@ pub struct DataReader<'c> {
 
 /// Changes to a file of the host after it was listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lost {
+enum DataLoss {
     Gone,
     Shorter,
 }
@@ -54,7 +54,7 @@ enum Lost {
 #[derive(Debug)]
 pub(super) struct LostData {
     goes_on: bool,
-    files: Mutex<BTreeMap<u32, Lost>>,
+    files: Mutex<BTreeMap<u32, DataLoss>>,
 }
 
 impl LostData {
@@ -63,13 +63,13 @@ impl LostData {
         LostData { goes_on, files: Mutex::default() }
     }
 
-    fn files(&self) -> MutexGuard<'_, BTreeMap<u32, Lost>> {
+    fn files(&self) -> MutexGuard<'_, BTreeMap<u32, DataLoss>> {
         // Each change is one call.
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes a file, if the reading goes on over it.
-    fn takes(&self, number: u32, lost: Lost) -> bool {
+    fn takes(&self, number: u32, lost: DataLoss) -> bool {
         if self.goes_on {
             self.files().insert(number, lost);
         }
@@ -233,11 +233,11 @@ impl DataReader<'_> {
 impl Catalogue {
     /// Files of the host for which zeros stand in part, and why, in the order of the source.
     pub(super) fn lost(&self) -> Vec<SourceWarning> {
-        let told = |(number, lost): (&u32, &Lost)| SourceWarning::Lost {
+        let told = |(number, lost): (&u32, &DataLoss)| SourceWarning::Lost {
             path: self.host_path(*number),
             reason: match lost {
-                Lost::Gone => "it vanished while the tree was read; zeros stand for its data",
-                Lost::Shorter => "it became shorter while it was read; zeros stand for the rest",
+                DataLoss::Gone => "it vanished while the tree was read; zeros stand for its data",
+                DataLoss::Shorter => "it became shorter while it was read; zeros stand for the rest",
             },
         };
         self.lost.files().iter().map(told).collect()
@@ -287,12 +287,12 @@ impl HostFiles<'_> {
         let lost = &self.catalogue.lost;
         let done = match self.open(number) {
             Ok(file) => read_as_far(file, offset, buf)?,
-            Err(error) if is_gone(&error) && lost.takes(number, Lost::Gone) => 0,
+            Err(error) if is_gone(&error) && lost.takes(number, DataLoss::Gone) => 0,
             Err(error) => return Err(error),
         };
         let rest = buf.get_mut(done..).unwrap_or_default();
         let is_gone = self.file.as_ref().is_none_or(|(held, _)| *held != number);
-        if rest.is_empty() || is_gone || lost.takes(number, Lost::Shorter) {
+        if rest.is_empty() || is_gone || lost.takes(number, DataLoss::Shorter) {
             rest.fill(0);
             return Ok(());
         }

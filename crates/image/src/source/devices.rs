@@ -33,7 +33,7 @@ pub struct DeviceTable {
     lines: Vec<Line>,
 }
 
-/// What a line is about.
+/// Kind of file that a line describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Directory,
@@ -59,7 +59,7 @@ struct Line {
 }
 
 /// A file that a line is about.
-pub(super) struct Placed {
+pub(super) struct DeviceFile {
     line: usize,
     node: NodeId,
 }
@@ -95,10 +95,10 @@ impl DeviceTable {
     }
 
     /// Puts the files into a tree that are not there, and finds the others.
-    pub(super) fn place(&self, builder: &mut CatalogueBuilder) -> Result<Vec<Placed>, SourceError> {
+    pub(super) fn place(&self, builder: &mut CatalogueBuilder) -> Result<Vec<DeviceFile>, SourceError> {
         let mut placed = Vec::new();
         for (at, line) in self.lines.iter().enumerate() {
-            let mut add = |node| placed.push(Placed { line: at, node });
+            let mut add = |node| placed.push(DeviceFile { line: at, node });
             line.place(builder, &mut add).map_err(|problem| self.wrong(line, problem))?;
         }
         Ok(placed)
@@ -107,12 +107,12 @@ impl DeviceTable {
     /// Gives them owners and permission bits, in the order of the lines.
     pub(super) fn apply(
         &self,
-        placed: &[Placed],
+        placed: &[DeviceFile],
         catalogue: &mut Catalogue,
         prefix: Option<&Path>,
     ) -> Result<(), SourceError> {
         let mut known: HashMap<&str, Ids> = HashMap::new();
-        for Placed { line, node } in placed {
+        for DeviceFile { line, node } in placed {
             let Some(line) = self.lines.get(*line) else { continue };
             let ids = match known.get(&*line.owner) {
                 Some(ids) => *ids,

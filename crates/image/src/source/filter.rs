@@ -95,7 +95,7 @@ impl IdRange {
         FilterError::Form(self.to_string(), RANGE)
     }
 
-    /// Whether both hold some number.
+    /// Returns true if both hold some number.
     pub(super) fn overlaps(self, other: Self) -> bool {
         let last = |range: Self| range.from.saturating_add(range.count.saturating_sub(1));
         self.from <= last(other) && other.from <= last(self)
@@ -185,7 +185,7 @@ pub(super) fn check_platform(text: &str) -> Result<String, FilterError> {
     if whole { Ok(text.to_owned()) } else { Err(FilterError::Platform(text.to_owned())) }
 }
 
-/// What a number becomes.
+/// Maps a number.
 pub(super) fn map(ranges: &[IdRange], id: u32) -> u32 {
     ranges.iter().find_map(|range| range.map(id)).unwrap_or(id)
 }
@@ -230,12 +230,12 @@ impl Excludes {
         Ok(Self { names: build(names)?, paths: build(paths)? })
     }
 
-    /// Whether nothing is left out.
+    /// Returns true if nothing is left out.
     pub(crate) fn is_empty(&self) -> bool {
         self.names.is_empty() && self.paths.is_empty()
     }
 
-    /// Whether the file at `path` (from the source's root, no slash in front) with the last name `name` is
+    /// Returns true if the file at `path` (from the source's root, no slash in front) with the last name `name` is
     /// left out by itself. What is below a directory that is left out must not be asked for.
     pub(crate) fn matches(&self, path: &[u8], name: &[u8]) -> bool {
         let as_path = |bytes| Path::new(OsStr::from_bytes(bytes));

@@ -104,10 +104,10 @@ impl SourceOptions {
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Source, SourceError> {
         let path = path.as_ref();
         let name = path.display().to_string();
-        let packed = match Found::at(path)? {
-            Found::Directory(directory) => return self.directory(path, directory),
-            Found::Stream(stream) => return self.read(stream, &name),
-            Found::File(packed) => packed,
+        let packed = match OpenedSource::at(path)? {
+            OpenedSource::Directory(directory) => return self.directory(path, directory),
+            OpenedSource::Stream(stream) => return self.read(stream, &name),
+            OpenedSource::File(packed) => packed,
         };
         let mut reading = Reading::new(self)?;
         let section = compression::unpacked(&mut reading, packed, &name)?;
@@ -124,13 +124,13 @@ impl SourceOptions {
         reading.skips_layers = true;
         let mut builder = CatalogueBuilder::new(self.clone())?;
         let name = path.display().to_string();
-        let section = match Found::at(path)? {
-            Found::Directory(directory) => {
+        let section = match OpenedSource::at(path)? {
+            OpenedSource::Directory(directory) => {
                 archived::image_in(&mut reading, &mut builder, (path, directory))?;
                 return Ok(reading.configuration);
             }
-            Found::Stream(_) => return Ok(None),
-            Found::File(packed) => compression::unpacked(&mut reading, packed, &name)?,
+            OpenedSource::Stream(_) => return Ok(None),
+            OpenedSource::File(packed) => compression::unpacked(&mut reading, packed, &name)?,
         };
         Ok(archived::read(self, reading, &section, &name)?.configuration)
     }
@@ -153,12 +153,12 @@ impl SourceOptions {
     pub fn unpacked(&self, path: impl AsRef<Path>) -> Result<(Section, Vec<SourceWarning>), SourceError> {
         let path = path.as_ref();
         let name = path.display().to_string();
-        match Found::at(path)? {
-            Found::Directory(_) => {
+        match OpenedSource::at(path)? {
+            OpenedSource::Directory(_) => {
                 Err(SourceError::host("read", path, std::io::Error::from(std::io::ErrorKind::IsADirectory)))
             }
-            Found::Stream(stream) => self.unpacked_stream(stream, &name),
-            Found::File(packed) => {
+            OpenedSource::Stream(stream) => self.unpacked_stream(stream, &name),
+            OpenedSource::File(packed) => {
                 let mut reading = Reading::new(self)?;
                 let section = compression::unpacked(&mut reading, packed, &name)?;
                 foreign::refuse(&section, &name).map(|()| (section, reading.warnings))
@@ -219,8 +219,8 @@ impl SourceOptions {
     ) -> Result<bool, SourceError> {
         let name = layer.name();
         let section = match layer {
-            Layer::Path(path) => match Found::at(path)? {
-                Found::Directory(directory) => {
+            Layer::Path(path) => match OpenedSource::at(path)? {
+                OpenedSource::Directory(directory) => {
                     let directory = match archived::image_in(reading, builder, (path, directory))? {
                         None => return Ok(true),
                         Some(directory) => directory,
@@ -228,8 +228,8 @@ impl SourceOptions {
                     builder.begin_layer();
                     return directory::read_layer(reading, builder, (path, directory)).map(|()| false);
                 }
-                Found::File(packed) => compression::unpacked(reading, packed, &name)?,
-                Found::Stream(stream) => compression::spool_stream(reading, stream, &name)?,
+                OpenedSource::File(packed) => compression::unpacked(reading, packed, &name)?,
+                OpenedSource::Stream(stream) => compression::spool_stream(reading, stream, &name)?,
             },
             Layer::Stream(stream, _) => compression::spool_stream(reading, stream, &name)?,
         };
@@ -336,21 +336,21 @@ impl SourceOptions {
 }
 
 /// The thing that the path of a source leads to, opened once.
-enum Found {
+enum OpenedSource {
     Directory(Directory),
     File(Section),
     /// A pipe or device. A pipe is waited for, as by any command.
     Stream(File),
 }
 
-impl Found {
+impl OpenedSource {
     fn at(path: &Path) -> Result<Self, SourceError> {
         let failed = |error| SourceError::host("open", path, error);
         Ok(match target_of(path).map_err(failed)?.1 {
-            Opened::Directory(directory) => Found::Directory(directory),
-            Opened::File(file) => Found::File(Section::whole(file).map_err(failed)?),
+            Opened::Directory(directory) => OpenedSource::Directory(directory),
+            Opened::File(file) => OpenedSource::File(Section::whole(file).map_err(failed)?),
             Opened::Link(_) | Opened::Other => {
-                Found::Stream(platfs_host::path::open(path, OFlags::RDONLY).map_err(failed)?)
+                OpenedSource::Stream(platfs_host::path::open(path, OFlags::RDONLY).map_err(failed)?)
             }
         })
     }

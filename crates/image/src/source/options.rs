@@ -94,7 +94,7 @@ impl SourceOptions {
         self
     }
 
-    /// The same for groups.
+    /// Maps a range of groups.
     pub fn map_gid(mut self, range: IdRange) -> Self {
         self.map_gid.push(range);
         self
@@ -267,7 +267,7 @@ impl SourceOptions {
         }
     }
 
-    /// Whether ACLs must be rewritten.
+    /// Returns true if ACLs must be rewritten.
     pub(super) fn maps_ids(&self) -> bool {
         !self.map_uid.is_empty() || !self.map_gid.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What goes along while a source is read: where spools are made, how far the reading is, and what was odd.
+//! State of reading a source: where spools are made, how far the reading is, and the oddities met.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::watch::{Meter, Stage};
 pub(crate) struct Reading {
     /// Where spools are made.
     pub(super) spool: PathBuf,
-    /// What the source has become, and may become.
+    /// Size that the source has reached, and its limits.
     pub(super) bounds: Bounds,
     pub(super) meter: Meter,
     pub(super) warnings: Vec<SourceWarning>,

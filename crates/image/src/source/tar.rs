@@ -48,16 +48,16 @@ pub(super) fn read_over(
 
 /// The signs by which a layer speaks of lower ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Signs {
+pub(super) enum WhiteoutStyle {
     /// Names of whiteouts: a layer of a container image. A device 0:0 in it is one.
     Names,
     /// Those of overlayfs, too: a layer may be its upper directory.
     Overlayfs,
 }
 
-impl Signs {
+impl WhiteoutStyle {
     fn of(self, entry: &Entry, name: &str) -> Result<Sign, SourceError> {
-        if self == Signs::Names {
+        if self == WhiteoutStyle::Names {
             return Ok(Sign::None);
         }
         let looked = overlayfs::Entry {
@@ -79,7 +79,7 @@ impl Signs {
 pub(super) fn read_layer(
     reading: &mut Reading,
     builder: &mut CatalogueBuilder,
-    (section, signs): (&Section, Signs),
+    (section, signs): (&Section, WhiteoutStyle),
     name: &str,
 ) -> Result<(), SourceError> {
     let names = reading.names(builder);
@@ -109,7 +109,7 @@ pub(super) fn read_layer(
 fn read_without_whiteouts(
     reading: &mut Reading,
     builder: &mut CatalogueBuilder,
-    (section, mut reader, signs): (&Section, Reader<&Section>, Signs),
+    (section, mut reader, signs): (&Section, Reader<&Section>, WhiteoutStyle),
     name: &str,
 ) -> Result<(), SourceError> {
     let origin = builder.add_section(section.clone());
@@ -117,7 +117,7 @@ fn read_without_whiteouts(
         reading.meter.file()?;
         let is_whiteout = signs.of(&entry, name)? == Sign::Whiteout;
         if !is_whiteout && !split_name(&entry.path).1.starts_with(WHITEOUT) {
-            if signs == Signs::Overlayfs {
+            if signs == WhiteoutStyle::Overlayfs {
                 entry.xattrs = overlayfs::shown(&entry.xattrs);
             }
             put(builder, &entry, origin).map_err(|error| tree(name, error))?;
@@ -127,7 +127,7 @@ fn read_without_whiteouts(
     Ok(())
 }
 
-/// What stands before the last name, with its slash, and the last name.
+/// Splits a path into the part before the last name, with its slash, and the last name.
 fn split_name(path: &[u8]) -> (&[u8], &[u8]) {
     let end = path.iter().rposition(|&b| b != b'/').map_or(0, |last| last + 1);
     let path = path.get(..end).unwrap_or_default();

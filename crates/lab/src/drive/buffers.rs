@@ -16,7 +16,7 @@ impl Buffers {
         Buffers { capacity, tick: 0, used: HashMap::new(), order: BTreeMap::new() }
     }
 
-    /// Whether a page is there; it counts as used then.
+    /// Returns true if a page is there, and counts it as used.
     pub(crate) fn has(&mut self, page: u64) -> bool {
         let there = self.used.contains_key(&page);
         if there {

@@ -171,12 +171,12 @@ impl ModelDevice {
         state.processors[state.processor] = state.now;
     }
 
-    /// What is written from now on are bytes of a file, from a place in it on; or is metadata.
+    /// Says that writes from now on are bytes of a file, from a place in it on; or metadata.
     pub(crate) fn writing(&self, file: Option<(u64, u64)>) {
         self.state().file = file;
     }
 
-    /// Whether what is written from now on stays in the buffer cache, until [`ModelDevice::let_go`].
+    /// Keeps writes from now on in the buffer cache, until [`ModelDevice::let_go`].
     pub(crate) fn hold(&self, holding: bool) {
         self.state().holding = holding;
     }
@@ -226,7 +226,7 @@ impl ModelDevice {
         }
     }
 
-    /// What the drive did until now.
+    /// Returns what the drive did until now.
     pub(crate) fn figures(&self) -> Figures {
         self.state().figures
     }
@@ -256,7 +256,7 @@ impl State {
         self.head = request.offset + request.len;
     }
 
-    /// Whether the host has bytes to move; since when is kept.
+    /// Returns true if the host has bytes to move, and remembers since when.
     fn moves(&mut self, drive: &Drive) -> bool {
         let moves = self.asked > 0 || self.pages.bytes() > drive.waiting / 2;
         self.moving = moves.then(|| self.moving.unwrap_or(self.now));
@@ -365,7 +365,7 @@ impl State {
         self.channel
     }
 
-    /// What waits of a file is on its way once it is enough, or the next bytes don't lie behind it.
+    /// Sends a file's waiting bytes once they are enough, or the next bytes don't lie behind them.
     fn write_behind(&mut self, file: u64, at: u64, offset: u64, drive: &Drive) {
         if drive.together == u64::MAX {
             return;
@@ -397,7 +397,7 @@ impl State {
         }
     }
 
-    /// Whether the writer of a file looks at the limit of bytes that may wait.
+    /// Returns true if the writer of a file looks at the limit of bytes that may wait.
     fn looks(&mut self, file: u64, len: u64, drive: &Drive) -> bool {
         if drive.burst == 0 {
             return true;
@@ -411,7 +411,7 @@ impl State {
         looks
     }
 
-    /// What flushes wait for is on the medium.
+    /// Waits until everything that a flush covers is on the medium.
     fn flush(&mut self, drive: &Drive) {
         match drive.stable {
             // Where commands take time, the host waits until the drive has its own.
@@ -443,7 +443,7 @@ impl State {
         }
     }
 
-    /// Whether a page still waits to be written: it is in memory then.
+    /// Returns true if a page still waits to be written: it is in memory then.
     fn waits(&self, page: u64) -> bool {
         let end = (page + 1) * PAGE;
         self.queue.range(..end).next_back().is_some_and(|(_, &(to, _))| to > page * PAGE)

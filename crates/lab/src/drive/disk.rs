@@ -10,7 +10,7 @@ use super::{Mechanism, Request, transfer};
 /// Zones of tracks with the same number of sectors.
 const ZONES: u64 = 16;
 
-/// What turns, and what moves over it.
+/// Geometry and speeds of a disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Platters {
     /// Turns in a minute.
@@ -41,7 +41,7 @@ pub(crate) struct Disk {
     arm: u64,
     /// Byte behind the last one that was transferred, and when that was.
     last: (u64, u64),
-    /// What is read ahead: from, to at most, since when.
+    /// Range being read ahead: from, to at most, since when.
     ahead: Option<(u64, u64, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! What of a machine can be set for a run, so that what is not known of a published machine can be varied.
+//! Parameters of a machine that can be set for a run, so that what is not known of a published machine can be varied.
 //!
 //! Owns: the names of the parameters and their ranges. Excludes: what they mean ([`Drive`]).
 
@@ -125,24 +125,24 @@ fn small(value: u64) -> usize {
 
 /// A parameter and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
+pub(crate) struct ParameterSetting {
     name: &'static str,
     value: u64,
 }
 
-impl std::fmt::Display for Change {
+impl std::fmt::Display for ParameterSetting {
     /// As it is said on the command line.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "machine {}={}", self.name, self.value)
     }
 }
 
-impl Change {
+impl ParameterSetting {
     /// Reads `name=value`.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
-    pub(crate) fn read(text: &str) -> Result<Change, String> {
+    /// The fault of the text, and what would be right.
+    pub(crate) fn read(text: &str) -> Result<ParameterSetting, String> {
         let (name, value) = text.split_once('=').ok_or_else(|| format!("{text}: say name=value"))?;
         let names = || {
             let rows = PARAMETERS.iter().map(|row| format!("{} ({})", row.name, row.about));
@@ -154,18 +154,18 @@ impl Change {
         if value > row.most {
             return Err(format!("{text}: at most {}", row.most));
         }
-        Ok(Change { name: row.name, value })
+        Ok(ParameterSetting { name: row.name, value })
     }
 }
 
 impl Drive {
     /// The drive in a machine with these changes.
-    pub(crate) fn changed(&'static self, changes: &[Change]) -> &'static Drive {
+    pub(crate) fn changed(&'static self, changes: &[ParameterSetting]) -> &'static Drive {
         if changes.is_empty() {
             return self;
         }
         let mut drive = *self;
-        for Change { name, value } in changes {
+        for ParameterSetting { name, value } in changes {
             if let Some(row) = PARAMETERS.iter().find(|row| row.name == *name) {
                 (row.set)(&mut drive, *value);
             }
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn parameters_are_set_by_name_and_others_are_refused() {
-        let change = |text: &str| Change::read(text).unwrap();
+        let change = |text: &str| ParameterSetting::read(text).unwrap();
         let drive = Drive::named("ide-2000").unwrap();
         let other = drive.changed(&[change("waiting=8"), change("stable=2"), change("joins=0")]);
         assert_eq!((other.waiting, other.stable, other.joins), (8 << 10, Stable::All, false));
@@ -190,7 +190,7 @@ mod tests {
         for (wrong, said) in
             [("gap", "name=value"), ("speed=1", "it has"), ("gap=x", "number"), ("stable=3", "at most 2")]
         {
-            let error = Change::read(wrong).unwrap_err();
+            let error = ParameterSetting::read(wrong).unwrap_err();
             assert!(error.contains(said), "{error}");
         }
     }

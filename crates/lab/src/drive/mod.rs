@@ -14,7 +14,7 @@ mod store;
 
 pub(crate) use crate::traffic::Figures;
 pub(crate) use device::ModelDevice;
-pub(crate) use machine::Change;
+pub(crate) use machine::ParameterSetting;
 
 use disk::{Disk, Platters};
 use flash::Flash;
@@ -30,14 +30,14 @@ pub(crate) struct Request {
     pub(crate) len: u64,
 }
 
-/// What serves requests, one after the other.
+/// Mechanism that serves requests, one after the other.
 pub(crate) trait Mechanism: Send {
     /// Serves a request that comes when the one before has ended, or later; when it has ended, and
     /// whether the arm was moved for it.
     fn serve(&mut self, start: u64, request: Request) -> (u64, bool);
 }
 
-/// What moves, or doesn't.
+/// Medium of a drive, with or without moving parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Medium {
     Disk(Platters),
@@ -50,7 +50,7 @@ pub(crate) enum Medium {
     },
 }
 
-/// What a flush waits for.
+/// Condition that ends a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stable {
     /// Nothing: the drive says that a write is done once it has it, and the host takes that for stable.
@@ -80,12 +80,12 @@ pub(crate) struct Drive {
     pub(crate) request: u64,
     /// Bytes of a file that are on their way as soon as they lie together.
     pub(crate) together: u64,
-    /// What a flush waits for.
+    /// Condition that ends a flush.
     pub(crate) stable: Stable,
     /// Nanoseconds of each command on the way to the drive, where the host's queue doesn't join what files write
     /// side by side; the drive's cache does. 0 where the host joins them.
     pub(crate) command: u64,
-    /// Whether neighbours that wait become one request: the host joins them, or the drive's cache.
+    /// True if neighbours that wait become one request: the host joins them, or the drive's cache.
     pub(crate) joins: bool,
     /// Nanoseconds from the end of a request to the begin of the next, where the drive has no commands in hand: the
     /// next sector has passed the head by then.
@@ -107,7 +107,7 @@ pub(crate) struct Drive {
 /// Requests that wait at a drive: Linux's default.
 const QUEUE: u64 = 128;
 
-/// What is changed by one client at a time.
+/// Part of a volume that one client at a time changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lock {
     /// A group, whose lock is waited for by spinning; none: the index of all.

@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, VecDeque};
 const TURN: u64 = 4 << 20;
 
 /// Where written bytes are to go: offset on the device and length, by place in the file.
-type Places = BTreeMap<u64, (u64, u64)>;
+type PagePositions = BTreeMap<u64, (u64, u64)>;
 
 /// Written bytes by file.
 pub(crate) struct Pages {
-    files: BTreeMap<u64, Places>,
+    files: BTreeMap<u64, PagePositions>,
     /// Files in the order of their turns, and what is left of the first one's.
     turns: VecDeque<u64>,
     left: u64,
@@ -43,7 +43,7 @@ impl Pages {
     pub(crate) fn add(&mut self, file: u64, at: u64, offset: u64, len: u64) {
         let places = self.files.entry(file).or_insert_with(|| {
             self.turns.push_back(file);
-            Places::new()
+            PagePositions::new()
         });
         let before = places.insert(at, (offset, len)).map_or(0, |(_, len)| len);
         self.bytes = self.bytes - before + len;

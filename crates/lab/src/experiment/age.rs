@@ -5,7 +5,7 @@
 use placement::policy::POLICIES;
 use placement::{BlockPolicyKind, Counter};
 
-use super::trial::{At, Case, Values, numbers};
+use super::trial::{Case, CellContext, Values, numbers};
 use super::{Baseline, Experiment, Kind, best};
 use crate::jobs::Job;
 use crate::measure;
@@ -82,7 +82,7 @@ fn ageing(
             let case = Case { name, workload, settings, weight: fill, samples: SAMPLES, ..Case::default() };
             for policy in plan.policies(&own).into_iter().filter(|_| plan.wants(&case.name)) {
                 for seed in plan.seeds(1) {
-                    let at = At { table, system: policy.name(), seed, plan };
+                    let at = CellContext { table, system: policy.name(), seed, plan };
                     let plan = plan.clone();
                     let make = move || plan.volume(groups, policy, &[], writing);
                     jobs.push(case.clone().on_engine(at, make, figures)?);

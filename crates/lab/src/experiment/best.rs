@@ -25,7 +25,7 @@ const JUDGED: [&str; 14] = [
     "groups/dir",
 ];
 
-/// Whether the first system of a table is at least as good as the best of the others in every case and figure, by the
+/// Judges if the first system of a table is at least as good as the best of the others in every case and figure, by the
 /// means over seeds; which are not, line by line.
 pub(super) fn judge(cells: &[Cell]) -> Vec<Verdict> {
     let (Some(first), systems) = (cells.first(), systems(cells)) else { return Vec::new() };

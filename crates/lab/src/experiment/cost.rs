@@ -1,4 +1,4 @@
-//! What the allocator itself costs: calls and time per block for files of 5 kB, 600 kB and
+//! Cost of the allocator itself: calls and time per block for files of 5 kB, 600 kB and
 //! 12,445 kB with bitmaps loaded (2004), and throughput of many threads on one volume.
 //!
 //! Time is that of the monotonic clock over batches, medians of them. Cycles are nanoseconds times
@@ -11,7 +11,7 @@ use ondisk::units::{Cluster, Group};
 use placement::stats::Stats;
 use placement::{BlockPolicyKind, Counter, Engine, Request};
 
-use super::trial::{At, Values, of_key};
+use super::trial::{CellContext, Values, of_key};
 use super::{Baseline, Experiment, Kind, best};
 use crate::file::File;
 use crate::jobs::{Job, Key};
@@ -69,7 +69,7 @@ fn timed(
     let mut jobs = Vec::new();
     for policy in plan.policies(own).into_iter().filter(|_| plan.wants(case)) {
         for seed in plan.seeds(1) {
-            let at = At { table: experiment.name, system: policy.name(), seed, plan };
+            let at = CellContext { table: experiment.name, system: policy.name(), seed, plan };
             let (key, plan) = (at.key(case, [("quick", plan.quick.into())]), plan.clone());
             let run = move |key: &Key| {
                 let (stats, values) = measure(policy, &plan)?;

@@ -8,7 +8,7 @@
 use ondisk::units::{Cluster, ClusterRun, Group};
 use placement::{BlockPolicyKind, Counter, Criterion, Engine, GroupContent, Layout};
 
-use super::trial::{At, Case, Values, numbers};
+use super::trial::{Case, CellContext, Values, numbers};
 use super::{Baseline, Experiment, Kind, best};
 use crate::jobs::Job;
 use crate::measure;
@@ -64,7 +64,7 @@ fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
         };
         for policy in plan.policies(&OWN) {
             for seed in plan.seeds(1) {
-                let at = At { table: CRITERIA.name, system: policy.name(), seed, plan };
+                let at = CellContext { table: CRITERIA.name, system: policy.name(), seed, plan };
                 let plan = plan.clone();
                 let make = move || volume(row, policy, seed, &plan);
                 jobs.push(case.clone().on_engine(at, make, figures)?);

@@ -1,4 +1,4 @@
-//! What the free-space index costs: time of an allocation and of a free on fragmented volumes, memory
+//! Cost of the free-space index: time of an allocation and of a free on fragmented volumes, memory
 //! per TiB, and the time to build it from bitmaps.
 //!
 //! - *Latency*: volumes of 100 GiB and 16 TiB of 4 KiB clusters whose free runs have geometric
@@ -17,7 +17,7 @@ use std::time::Instant;
 use ondisk::units::{Cluster, ClusterRun, Group};
 use placement::{BlockPolicyKind, Engine, GroupContent, Request};
 
-use super::trial::{At, Values};
+use super::trial::{CellContext, Values};
 use super::{Baseline, Experiment, Kind, best};
 use crate::jobs::{Job, Key};
 use crate::numbers::{Numbers, count, float};
@@ -53,7 +53,7 @@ fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
     let mut jobs = Vec::new();
     let mut add = |case: String, system: &str, measure: Measured| {
         for seed in plan.seeds(1).filter(|_| plan.wants(&case)) {
-            let at = At { table: INDEX_COST.name, system, seed, plan };
+            let at = CellContext { table: INDEX_COST.name, system, seed, plan };
             let (key, quick) = (at.key(&case, [("quick", plan.quick.into())]), plan.quick);
             let measure = Arc::clone(&measure);
             let run = move |key: &Key| {
@@ -79,7 +79,7 @@ fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
     Ok(jobs)
 }
 
-/// What is measured in a case, of small sizes or not, under a seed.
+/// Measurement of a case, of small sizes or not, under a seed.
 type Measured = Arc<dyn Fn(bool, u64) -> Option<Values> + Send + Sync>;
 
 /// A length of geometric distribution.
@@ -164,7 +164,7 @@ fn spread(times: &mut [u64], clock: u64) -> (f64, f64) {
     (float(at(50).saturating_sub(clock)), float(at(99).saturating_sub(clock)))
 }
 
-/// What asking the clock takes: the median of many askings.
+/// Time that reading the clock takes: the median of many readings.
 fn clock() -> u64 {
     let mut times: Vec<u64> = (0..1_001).map(|_| nanoseconds(Instant::now())).collect();
     times.sort_unstable();

@@ -14,7 +14,7 @@ use ondisk::units::{Cluster, ClusterRun, Group};
 use placement::{BlockPolicyKind, Counter, Engine, GroupContent, Layout, LockKind, Request};
 
 use super::cost::ALLOC_COST;
-use super::trial::{At, Values};
+use super::trial::{CellContext, Values};
 use super::{Experiment, verdict};
 use crate::jobs::{Job, Key};
 use crate::measure::ratio;
@@ -41,15 +41,15 @@ const POLICIES: [BlockPolicyKind; 4] = [
 
 const GIB: u64 = 1 << 30;
 const FILE: u32 = 64 << 10;
-/// What S1's holes are counted in.
+/// Unit in which S1's holes are counted.
 const UNIT: u64 = 4096;
 
-/// What is asked for, beside 64 KiB.
+/// Lengths that are asked for, beside 64 KiB.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lengths {
     /// Requests of the kernel's policies are raised to 8 MiB.
     Raised,
-    /// The same, without the series' first patch: groups are looked at to their end.
+    /// Lengths of the kernel's algorithm without the series' first patch: groups are looked at to their end.
     Unreverted,
     Own,
 }
@@ -105,7 +105,7 @@ fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
             let own = if lengths == Lengths::Unreverted { &POLICIES[..2] } else { &POLICIES[..] };
             for policy in plan.policies(own).into_iter().filter(|_| plan.wants(&case.name())) {
                 for seed in plan.seeds(1) {
-                    let at = At { table: GROUP_LOCKS.name, system: policy.name(), seed, plan };
+                    let at = CellContext { table: GROUP_LOCKS.name, system: policy.name(), seed, plan };
                     let (key, plan) = (at.key(&case.name(), [("quick", plan.quick.into())]), plan.clone());
                     let run = move |key: &Key| {
                         let figures = measure(case, policy, key.seed, &plan)?.into_iter().collect();
@@ -256,7 +256,7 @@ fn one(engine: &Engine, owner: u64, clusters: u32) -> bool {
     true
 }
 
-/// What BEST_AVAIL is for, and that ours waits less; shares tell neither, since threads that do nothing else than this wait
+/// Judges the purpose of BEST_AVAIL, and that ours waits less; shares tell neither, since threads that do nothing else than this wait
 /// for something whatever a search takes.
 fn judge(cells: &[Cell]) -> Vec<Verdict> {
     let claims = [

@@ -30,20 +30,20 @@ use crate::results::{Cell, Verdict};
 pub(crate) struct Experiment {
     /// Name on the command line, and of its table in results.
     pub(crate) name: &'static str,
-    /// What it is called besides; empty: nothing.
+    /// Second name; empty: none.
     pub(crate) also: &'static str,
     /// Where it is from, and what is compared.
     pub(crate) about: &'static str,
     /// The figures that stand beside published ones, in their order; others are in the results only.
     pub(crate) figures: &'static [&'static str],
     pub(crate) kind: Kind,
-    /// What published figures are compared with.
+    /// Base of the published figures' comparison.
     pub(crate) baseline: Baseline,
     pub(crate) jobs: fn(&Plan) -> Result<Vec<Job>, String>,
     pub(crate) judge: fn(&[Cell]) -> Vec<Verdict>,
 }
 
-/// What the cells of an experiment must show.
+/// Judgement that the cells of an experiment must pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The shapes that a founding document published: a run fails where one does not hold.
@@ -120,7 +120,7 @@ mod tests {
         cells(records(experiment, &plan))
     }
 
-    /// The same cells, with figures of a system multiplied.
+    /// Returns the cells with figures of a system multiplied.
     pub(super) fn scaled(cells: &[Cell], system: &str, factors: &[(&str, f64)]) -> Vec<Cell> {
         let scale = |cell: &Cell| {
             let factor = |name: &str| {

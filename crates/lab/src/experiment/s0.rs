@@ -8,7 +8,7 @@ use platfs::mkfs::FsType;
 use platfs::placement::BlockPolicyKind;
 
 use super::size::{HIGH, LOW};
-use super::trial::{At, Case, Measured, Values, numbers, rate, seconds};
+use super::trial::{Case, CellContext, Measured, Values, numbers, rate, seconds};
 use super::{Baseline, Experiment, Kind, verdict};
 use crate::jobs::Job;
 use crate::numbers::float;
@@ -41,7 +41,7 @@ const SYSTEMS: [(&str, BlockPolicyKind, bool); 5] = [
 /// Of a write, in milliseconds.
 const LATENCY: &str = "mean latency ms";
 
-/// What cases that count calls of the allocator begin with.
+/// Prefix of cases that count calls of the allocator.
 const CALLS_FOR: &str = "calls for";
 
 /// Published, by system: kilobytes of a file and calls of the allocator; clients and threads with MB/s.
@@ -90,7 +90,7 @@ fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
                 // Calls were counted with bitmaps preloaded.
                 let prefetched = case.name.starts_with(CALLS_FOR);
                 let mounting = Mounting { prefetched, seed, ..mounting(system, plan)? };
-                let at = At { table: TABLE.name, system: system.0, seed, plan };
+                let at = CellContext { table: TABLE.name, system: system.0, seed, plan };
                 jobs.push(case.clone().on_library(at, mounting, measure)?);
             }
         }
@@ -98,7 +98,7 @@ fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
     Ok(jobs)
 }
 
-/// Whether a system was asked for, by its name or its policy's, or none was.
+/// Returns true if a system was asked for, by its name or its policy's, or none was.
 fn asked(plan: &Plan, (name, policy, _): &(&str, BlockPolicyKind, bool)) -> bool {
     plan.policies.is_empty() || plan.asks_for(name) || plan.asks_for(policy.name())
 }

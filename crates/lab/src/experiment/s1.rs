@@ -13,7 +13,7 @@
 use platfs::mkfs::FsType;
 use platfs::placement::{BlockPolicyKind, Counter, Criterion};
 
-use super::trial::{At, of_key};
+use super::trial::{CellContext, of_key};
 use super::{Baseline, Experiment, Kind, verdict};
 use crate::drive::{DRIVES, Drive};
 use crate::jobs::{Found, Job, Key};
@@ -195,7 +195,7 @@ fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
         let own = if case.reverts.is_some() { &POLICIES[..2] } else { &POLICIES[..] };
         for policy in plan.policies(own) {
             for seed in plan.seeds(1) {
-                let at = At { table: TABLE.name, system: policy.name(), seed, plan };
+                let at = CellContext { table: TABLE.name, system: policy.name(), seed, plan };
                 let parameters = [("gigabytes", case.size.into()), ("quick", plan.quick.into())];
                 let (key, plan) = (at.key(&case.name(), parameters), plan.clone());
                 let run = Box::new(move |key: &Key| measure(key, case, policy, &plan));
@@ -371,7 +371,7 @@ fn judge_ours(cells: &[Cell], case: &str, both: &mut Judged) {
     both.note(scanned[0] <= scanned[1] && free[0] >= free[1], detail);
 }
 
-/// What is said of each case, and whether it holds in all.
+/// Text about each case, and true if it holds in all.
 #[derive(Default)]
 struct Judged {
     fails: bool,

@@ -9,7 +9,7 @@ use platfs::mkfs::FsType;
 use platfs::placement::DirectoryPolicyKind;
 use platfs::placement::inode::policy::DIRECTORY_POLICIES;
 
-use super::trial::{At, Case, Values, numbers};
+use super::trial::{Case, CellContext, Values, numbers};
 use super::{Baseline, Experiment, Kind, verdict};
 use crate::jobs::Job;
 use crate::numbers::float;
@@ -76,7 +76,7 @@ fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
                     ..Case::default()
                 };
                 for seed in plan.seeds(1).filter(|_| plan.wants(&case.name)) {
-                    let at = At { table: TABLE.name, system: rule.name(), seed, plan };
+                    let at = CellContext { table: TABLE.name, system: rule.name(), seed, plan };
                     let mounting = Mounting { seed, ..mounting(groups, mode, rule, plan)? };
                     jobs.push(case.clone().on_library(at, mounting, figures)?);
                 }
@@ -131,7 +131,7 @@ fn figures(outcomes: &[Outcome]) -> Values {
     all.filter(|(name, _)| !name.is_empty()).collect()
 }
 
-/// What judges soft updates by themselves: beside synchronous metadata, in the same cell, faster or slower as published.
+/// Judges soft updates by themselves: beside synchronous metadata, in the same cell, faster or slower as published.
 fn judge_soft_updates(cells: &[Cell]) -> Verdict {
     let (mut other, mut judged) = (Vec::new(), 0);
     for (volume, ..) in VOLUMES {

@@ -8,7 +8,7 @@
 use platfs::mkfs::{FsType, Usage, parse_features};
 use platfs::placement::BlockPolicyKind;
 
-use super::trial::At;
+use super::trial::CellContext;
 use super::{Baseline, Experiment, Kind, verdict};
 use crate::drive::{DRIVES, Drive};
 use crate::jobs::{Found, Job, Key};
@@ -65,7 +65,7 @@ fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
         let (case, cluster, _) = row;
         for policy in plan.policies(&POLICIES) {
             for seed in plan.seeds(1) {
-                let at = At { table: TABLE.name, system: policy.name(), seed, plan };
+                let at = CellContext { table: TABLE.name, system: policy.name(), seed, plan };
                 let parameters = [("cluster", cluster.into()), ("quick", plan.quick.into())];
                 let (key, plan) = (at.key(case, parameters), plan.clone());
                 let run = Box::new(move |key: &Key| measure(key, row, policy, &plan));

@@ -16,7 +16,7 @@ use platfs::mkfs::FsType;
 use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
 
 use super::size::bounds;
-use super::trial::{At, Case, Measured, Values, numbers, rate};
+use super::trial::{Case, CellContext, Measured, Values, numbers, rate};
 use super::{Baseline, Experiment, Kind, verdict};
 use crate::jobs::Job;
 use crate::numbers::float;
@@ -73,7 +73,7 @@ const SYSTEMS: [Row; 7] = [
 const SEEDS: u64 = 5;
 
 /// A published mean and its standard deviation.
-type Was = (f64, f64);
+type EarlierRun = (f64, f64);
 
 /// A machine: its drive, GiB of the volume, and what was published of each system on it, in their order.
 struct Machine {
@@ -84,13 +84,13 @@ struct Machine {
     /// Runs of dbench, and of blogbench; one: no deviations were published.
     runs: [usize; 2],
     /// Clients, rounds of the load, and MB/s.
-    dbench: &'static [(u64, u64, &'static [Was])],
-    writes: &'static [Was],
-    reads: &'static [Was],
+    dbench: &'static [(u64, u64, &'static [EarlierRun])],
+    writes: &'static [EarlierRun],
+    reads: &'static [EarlierRun],
 }
 
 /// A mean without its deviation.
-const fn mean_of(mean: f64) -> Was {
+const fn mean_of(mean: f64) -> EarlierRun {
     (mean, 0.0)
 }
 
@@ -199,7 +199,7 @@ fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
                 for (case, measure) in machine.cases(place, plan.quick) {
                     if plan.wants(&case.name) {
                         let mounting = Mounting { seed, ..mounting(row, machine, plan)? };
-                        let at = At { table: TABLE.name, system: row.0, seed, plan };
+                        let at = CellContext { table: TABLE.name, system: row.0, seed, plan };
                         jobs.push(case.on_library(at, mounting, measure)?);
                     }
                 }
@@ -209,7 +209,7 @@ fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
     Ok(jobs)
 }
 
-/// Whether a system was asked for, by its name or its policy's, or none was.
+/// Returns true if a system was asked for, by its name or its policy's, or none was.
 fn asked(plan: &Plan, (name, policy, ..): &Row) -> bool {
     plan.policies.is_empty() || plan.asks_for(name) || plan.asks_for(policy.name())
 }
@@ -270,7 +270,7 @@ impl Machine {
 }
 
 /// A figure's mean, and its bounds where there are deviations.
-fn published(figure: &str, runs: usize, was: &Was) -> Vec<(String, f64)> {
+fn published(figure: &str, runs: usize, was: &EarlierRun) -> Vec<(String, f64)> {
     let mut named = vec![(figure.to_string(), was.0)];
     if runs > 1 {
         named.extend(bounds(figure, runs, *was));
@@ -330,7 +330,7 @@ const PAIRS: [(&str, &str); 9] = [
 
 /// One verdict for each order of the published table on a case: only pairs that differ there by Welch's test at 95 % have
 /// one.
-fn order(cells: &[Cell], (case, figure): (&str, &str), runs: usize, was: &[Was]) -> Vec<Verdict> {
+fn order(cells: &[Cell], (case, figure): (&str, &str), runs: usize, was: &[EarlierRun]) -> Vec<Verdict> {
     let of = |name: &str| summary(cells, case, name, figure);
     let then = |name: &str| {
         let was = SYSTEMS.iter().zip(was).find(|(system, _)| system.0 == name).map(|(_, was)| *was);

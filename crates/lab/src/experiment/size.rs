@@ -7,14 +7,14 @@ use crate::results::{Cell, Class, Size};
 use crate::summary::Summary;
 use crate::table::{cases, in_order, published, summary, systems};
 
-/// What the published figures of a table are compared with.
+/// Base that the published figures of a table are compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Baseline {
     /// Nothing was published.
     None,
     /// Another system, in the same case.
     System(&'static str),
-    /// The same system, in another case.
+    /// One system, in another case.
     Case(&'static str),
 }
 

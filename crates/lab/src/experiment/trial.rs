@@ -18,7 +18,7 @@ pub(super) type Values = Vec<(&'static str, f64)>;
 /// A case on the library, and what is measured of all its phases.
 pub(super) type Measured = (Case, fn(&[Outcome]) -> Values);
 
-/// What is done in a cell, and what was published of it.
+/// Work of a cell, and what was published of it.
 #[derive(Clone, Default)]
 pub(super) struct Case {
     pub(super) name: String,
@@ -33,14 +33,14 @@ pub(super) struct Case {
 
 /// A cell's system and seed, in a table of a plan.
 #[derive(Clone, Copy)]
-pub(super) struct At<'p> {
+pub(super) struct CellContext<'p> {
     pub(super) table: &'static str,
     pub(super) system: &'p str,
     pub(super) seed: u64,
     pub(super) plan: &'p Plan,
 }
 
-impl At<'_> {
+impl CellContext<'_> {
     /// The key of a cell, whose figures depend on some parameters.
     pub(super) fn key(&self, case: &str, parameters: impl IntoIterator<Item = (&'static str, Value)>) -> Key {
         let own = parameters.into_iter().map(|(name, value)| (name.to_string(), value));
@@ -62,7 +62,7 @@ pub(super) fn numbers<const N: usize>(settings: [(&'static str, u64); N]) -> Vec
 }
 
 impl Case {
-    fn scale(&self, at: &At<'_>) -> Scale {
+    fn scale(&self, at: &CellContext<'_>) -> Scale {
         let settings = self.settings.iter().map(|(name, value)| ((*name).to_string(), value.clone()));
         Scale { seed: at.seed, quick: at.plan.quick, settings: settings.collect() }
     }
@@ -73,7 +73,7 @@ impl Case {
     /// There is no such workload.
     pub(super) fn on_library(
         self,
-        at: At<'_>,
+        at: CellContext<'_>,
         mut mounting: Mounting,
         measure: fn(&[Outcome]) -> Values,
     ) -> Result<Job, String> {
@@ -112,7 +112,7 @@ impl Case {
     /// There is no such workload.
     pub(super) fn on_engine(
         self,
-        at: At<'_>,
+        at: CellContext<'_>,
         make: impl FnOnce() -> Result<EngineAlone, String> + Send + 'static,
         measure: fn(&EngineAlone) -> Values,
     ) -> Result<Job, String> {
@@ -187,12 +187,12 @@ fn sample(alone: &EngineAlone, key: &Key, step: f64, operations: u64) -> Aging {
     }
 }
 
-/// What an engine counted in a cell.
+/// Counts of an engine in a cell.
 fn counted(key: &Key, alone: &EngineAlone) -> Criteria {
     of_key(key, Criteria::of(&alone.engine().stats()))
 }
 
-/// What was counted in a cell, under its names.
+/// Gives counts the names of a cell.
 pub(super) fn of_key(key: &Key, criteria: Criteria) -> Criteria {
     let Key { table, case, system, seed, .. } = key.clone();
     Criteria { table, case, system, seed, ..criteria }

@@ -9,7 +9,7 @@
 
 use placement::{BlockPolicyKind, Counter};
 
-use super::trial::{At, Case, Values, numbers};
+use super::trial::{Case, CellContext, Values, numbers};
 use super::{Baseline, Experiment, Kind, best};
 use crate::file::File;
 use crate::jobs::Job;
@@ -81,7 +81,7 @@ fn each_policy(
     let mut jobs = Vec::new();
     for policy in plan.policies(policies).into_iter().filter(|_| plan.wants(&case.name)) {
         for seed in plan.seeds(1) {
-            let at = At { table: experiment.name, system: policy.name(), seed, plan };
+            let at = CellContext { table: experiment.name, system: policy.name(), seed, plan };
             let plan = plan.clone();
             let make = move || plan.volume(volume.groups, policy, volume.tunables, volume.writing);
             jobs.push(case.clone().on_engine(at, make, volume.measure)?);

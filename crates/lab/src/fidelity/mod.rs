@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use placement::stats::Criterion;
 use serde_json::{Value, json};
 
-use crate::peers::{Counts, Place, Tunables, missing};
+use crate::peers::{Counts, Tunables, WorkDir, missing};
 use crate::table::align;
 use sides::{Files, Outcome, by_kernel, by_port};
 use volume::Shape;
@@ -67,7 +67,7 @@ struct Comparison {
 pub(crate) fn run(options: &FidelityOptions) -> Result<(), String> {
     let chosen = chosen(&options.workloads)?;
     let set = settings(&options.set)?;
-    let place = Place::new(&options.dir)?;
+    let place = WorkDir::new(&options.dir)?;
     let (why, mut base, mut lines) = (missing(), None::<(Shape, u64)>, vec![head()]);
     for workload in chosen {
         if let Some(why) = &why {
@@ -129,7 +129,7 @@ fn skipped(options: &FidelityOptions, workload: &Workload, why: &str) {
 }
 
 fn compare(
-    place: &Place,
+    place: &WorkDir,
     workload: &Workload,
     options: &FidelityOptions,
     free: u64,
@@ -272,7 +272,7 @@ mod tests {
             return;
         }
         let options = options(&[]);
-        let place = Place::new(&options.dir).unwrap();
+        let place = WorkDir::new(&options.dir).unwrap();
         let free = Shape::PLAIN.make(&place.copy(), 1 << 30, options.seed).unwrap();
         for workload in chosen(&["small".into(), "small-mixed".into()]).unwrap() {
             let found = compare(&place, workload, &options, free, &[]).unwrap();

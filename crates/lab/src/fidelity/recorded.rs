@@ -71,7 +71,7 @@ fn piece(word: &str) -> Option<[u64; 3]> {
 #[cfg(test)]
 mod tests {
     use super::super::sides::by_port;
-    use super::super::{Comparison, Outcome, Place, chosen};
+    use super::super::{Comparison, Outcome, WorkDir, chosen};
     use super::*;
 
     const TABLE: &str = include_str!("recorded.txt");
@@ -79,7 +79,7 @@ mod tests {
     /// Recorded on Linux 6.18 with a rotating loop device.
     #[test]
     fn files_lie_where_a_kernel_put_them() {
-        let place = Place::new(&std::env::temp_dir()).unwrap();
+        let place = WorkDir::new(&std::env::temp_dir()).unwrap();
         let parts = read(TABLE).unwrap();
         assert!(!parts.is_empty());
         for (name, [seed, count, size, streams], files) in parts {

@@ -14,7 +14,7 @@ use platfs::placement::{BlockPolicyKind, DirectoryPolicyKind};
 use platfs::{InodeNumber, OpenOptions, State, Volume, Walk};
 
 use super::volume::FILLER;
-use crate::peers::{Counts, Mounted, Place, SHARED, Tunables, counts, fresh, read_mb_stats, remove, tool};
+use crate::peers::{Counts, Mounted, SHARED, Tunables, WorkDir, counts, fresh, read_mb_stats, remove, tool};
 use crate::system::{Client, Computer, Directory, Library, Op, System};
 
 /// Bytes that may wait for their places in the port: more than any workload writes between two syncs.
@@ -46,7 +46,7 @@ fn since(before: &Counts, mut after: Counts) -> Counts {
 
 /// By the kernel, on one processor, with all bitmaps read before; and the tunables that it chose.
 pub(super) fn by_kernel(
-    place: &Place,
+    place: &WorkDir,
     delays: bool,
     calls: &[Op],
 ) -> Result<(Outcome, Tunables<'static>), String> {
@@ -151,7 +151,7 @@ pub(super) fn possible_processors() -> u32 {
 
 /// By the port, with these tunables.
 pub(super) fn by_port(
-    place: &Place,
+    place: &WorkDir,
     delays: bool,
     tunables: &Tunables<'_>,
     calls: &[Op],

@@ -15,7 +15,7 @@ use super::tool;
 use crate::measure::ratio;
 use crate::numbers::float;
 
-/// What lies how, in blocks.
+/// Layout of files and free space, in blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Census {
     /// Pieces of each file that has blocks.
@@ -111,7 +111,7 @@ impl Census {
         Ok(Census { pieces, free })
     }
 
-    /// What is compared: of files, and of free space where it is known; some of it beside the volume when it was
+    /// Figures to compare: of files, and of free space where it is known; some of it beside the volume when it was
     /// new, since formats cut up empty volumes in different ways.
     pub(super) fn figures(&self, new: &Census) -> Vec<(&'static str, f64)> {
         let count = |values: &[u64]| u64::try_from(values.len()).unwrap_or(u64::MAX);

@@ -34,7 +34,7 @@ enum Outcome {
     Loss,
 }
 
-/// What else is different for ours than where blocks go.
+/// Differences of ours other than where blocks go.
 const BESIDE_PLACEMENT: [(&str, &str); 2] = [
     ("library", "no system calls, and no pages of the kernel's between a client and the volume"),
     ("fuse", "a server in between, whose threads have the priority of `plat mount` (nice -15 for root)"),

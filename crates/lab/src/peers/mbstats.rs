@@ -10,7 +10,7 @@ use platfs::mkfs::{FsType, Options, Plan};
 use platfs::placement::BlockPolicyKind;
 use platfs::{Allocate, Attributes, Error, InodeNumber, Kind, NewInode, OpenOptions, Volume};
 
-use super::place::{Mounted, Place};
+use super::place::{Mounted, WorkDir};
 use super::tool;
 use crate::experiment::verdict;
 use crate::numbers::{Numbers, float};
@@ -47,7 +47,7 @@ pub(super) struct MbstatsOptions {
     pub(super) results: Option<PathBuf>,
 }
 
-/// What is done on the fragmented volume.
+/// Work on the fragmented volume.
 struct Case {
     name: &'static str,
     /// How often the size of a file is that of the options, and how many times fewer of them there are.
@@ -102,7 +102,7 @@ pub(crate) type Counts = BTreeMap<String, u64>;
 pub(super) fn run(options: &MbstatsOptions) -> Result<(), String> {
     let results = options.results.as_deref().map(Results::append).transpose()?;
     let keep = |record: Record| results.as_ref().map_or(Ok(()), |results| results.add(record));
-    let place = Place::new(&options.dir)?;
+    let place = WorkDir::new(&options.dir)?;
     eprintln!("making a volume of {} GiB whose free runs are 4 MiB", options.size);
     let free = fragmented(&place.copy(), options.size << 30, options.seed)?;
     println!("{} free runs, {:.1} KiB on average", free.0, float(free.1 * 4) / float(free.0.max(1)));
@@ -215,14 +215,14 @@ fn phase(options: &MbstatsOptions, case: &Case) -> Phase {
 }
 
 /// Copies the fragmented volume to where it is used up.
-pub(crate) fn fresh(place: &Place) -> Result<(), String> {
+pub(crate) fn fresh(place: &WorkDir) -> Result<(), String> {
     let paths = [place.copy().into_os_string(), place.image().into_os_string()];
     let words = ["--sparse=always", "--reflink=auto", "--"].map(std::ffi::OsString::from);
     tool::run("cp", words.into_iter().chain(paths)).map(drop)
 }
 
 fn by_kernel(
-    place: &Place,
+    place: &WorkDir,
     options: &MbstatsOptions,
     case: &Case,
 ) -> Result<(Counts, Tunables<'static>), String> {
@@ -251,7 +251,7 @@ fn by_kernel(
 }
 
 fn by_library(
-    place: &Place,
+    place: &WorkDir,
     options: &MbstatsOptions,
     case: &Case,
     mut tunables: Tunables<'_>,
@@ -342,7 +342,7 @@ fn text(all: &[(&str, Counts)]) -> String {
     align(&lines)
 }
 
-/// What is compared, the kernel's and ours, and whether they are within a factor 2: hits and extents scanned of each
+/// Counts to compare, the kernel's and ours, and true if they are within a factor 2: hits and extents scanned of each
 /// criterion and in all. Counts below a hundredth of all hits, or of all extents, don't decide anything.
 fn judged(kernel: &Counts, ours: &Counts) -> Vec<(String, (u64, u64), bool)> {
     let of = |counts: &Counts, name: &str| counts.get(name).copied().unwrap_or(0);
@@ -419,7 +419,7 @@ mod tests {
     /// A small volume: the library's half needs no root.
     #[test]
     fn a_fragmented_volume_is_what_it_is_said_to_be() {
-        let place = Place::new(&std::env::temp_dir()).unwrap();
+        let place = WorkDir::new(&std::env::temp_dir()).unwrap();
         let (runs, blocks) = fragmented(&place.copy(), 1 << 30, 1).unwrap();
         assert!((90..160).contains(&runs) && (850..1_050).contains(&(blocks / runs)), "{runs} {blocks}");
         let options = MbstatsOptions {

@@ -18,7 +18,7 @@ pub(crate) mod tool;
 use std::path::{Path, PathBuf};
 
 pub(crate) use mbstats::{Counts, SHARED, Tunables, counts, fresh, missing, read_mb_stats};
-pub(crate) use place::{Mounted, Place};
+pub(crate) use place::{Mounted, WorkDir};
 
 use census::Census;
 use peer::Peer;
@@ -34,13 +34,13 @@ const TABLE: &str = "peers";
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct PeersOptions {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<PeerCommand>,
     #[command(flatten)]
     compare: CompareOptions,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum PeerCommand {
     /// The kernel's own counters of its allocator next to those of our port of it, on the same image.
     Mbstats(mbstats::MbstatsOptions),
     /// Files by fs_mark and bytes by fio on fragmented free space: the kernel's allocator, our port of it, and ours.
@@ -134,11 +134,11 @@ const CASES: &[Case] = &[
 /// Runs the comparisons that the options name.
 ///
 /// # Errors
-/// What is wrong with the options; the first system that failed on the way, with the case.
+/// A fault of the options; the first system that failed on the way, with the case.
 pub(crate) fn peers(options: &PeersOptions) -> Result<(), String> {
     match &options.what {
-        Some(What::Mbstats(mbstats)) => return mbstats::run(mbstats),
-        Some(What::S1(s1)) => return s1::run(s1),
+        Some(PeerCommand::Mbstats(mbstats)) => return mbstats::run(mbstats),
+        Some(PeerCommand::S1(s1)) => return s1::run(s1),
         None => {}
     }
     let cells = compare_all(&options.compare, CASES)?;
@@ -159,7 +159,7 @@ fn compare_all(options: &CompareOptions, cases: &[Case]) -> Result<Vec<Cell>, St
     }
     let wanted =
         |case: &&Case| options.workloads.is_empty() || options.workloads.iter().any(|n| n == case.name);
-    let place = Place::new(&options.dir)?;
+    let place = WorkDir::new(&options.dir)?;
     let mut cells = Vec::new();
     for seed in options.seed..options.seed.saturating_add(options.rounds.max(1)) {
         for case in cases.iter().filter(wanted) {
@@ -208,7 +208,7 @@ fn beside() -> Option<PathBuf> {
 /// A case on a new volume of one system: a cell behind each phase.
 fn one(
     options: &CompareOptions,
-    place: &Place,
+    place: &WorkDir,
     case: &Case,
     peer: &Peer,
     seed: u64,

@@ -7,7 +7,7 @@ use platfs::mkfs::{FsType, Options, Plan};
 
 use super::census::Census;
 use super::cold;
-use super::place::{Mounted, Place};
+use super::place::{Mounted, WorkDir};
 use super::tool;
 use crate::system::{Computer, Directory, Library, Op, Phase, Stream};
 use crate::workload::{Outcome, in_real_time};
@@ -93,8 +93,8 @@ impl Peer {
     /// Makes a volume of a size in bytes. All of the ext family begin with the same.
     ///
     /// # Errors
-    /// What mkfs says.
-    pub(super) fn make(&self, place: &Place, size: u64) -> Result<(), String> {
+    /// The message of mkfs.
+    pub(super) fn make(&self, place: &WorkDir, size: u64) -> Result<(), String> {
         place.empty_image(size)?;
         let image = place.image();
         match self.kind {
@@ -118,7 +118,7 @@ impl Peer {
     ///
     /// # Errors
     /// It can't be mounted; the first call that failed.
-    pub(super) fn run(&self, place: &Place, phase: Phase) -> Result<Outcome, String> {
+    pub(super) fn run(&self, place: &WorkDir, phase: Phase) -> Result<Outcome, String> {
         if self.kind == Kind::Library {
             let library = Library::<Computer>::on_image(&place.image(), &Computer::mounting())?;
             let done = library.kept(|| synced(&library, phase));
@@ -131,7 +131,7 @@ impl Peer {
         done.and_then(|outcome| ended.map(|()| outcome))
     }
 
-    fn mount<'p>(&self, place: &'p Place, options: &str) -> Result<Mounted<'p>, String> {
+    fn mount<'p>(&self, place: &'p WorkDir, options: &str) -> Result<Mounted<'p>, String> {
         let foreground = |more: &'static str| match options {
             "" => vec!["-f"],
             options => vec!["-f", more, options],
@@ -155,7 +155,7 @@ impl Peer {
     ///
     /// # Errors
     /// It can't be read.
-    pub(super) fn census(&self, place: &Place) -> Result<Census, String> {
+    pub(super) fn census(&self, place: &WorkDir) -> Result<Census, String> {
         match self.kind {
             Kind::Kernel(fs_type @ ("xfs" | "btrfs")) => {
                 let mounted = self.mount(place, "ro")?;
@@ -171,7 +171,7 @@ impl Peer {
     ///
     /// # Errors
     /// It can't be read.
-    pub(super) fn cold(&self, place: &Place) -> Result<Vec<(&'static str, f64)>, String> {
+    pub(super) fn cold(&self, place: &WorkDir) -> Result<Vec<(&'static str, f64)>, String> {
         match self.kind {
             Kind::Kernel("xfs" | "btrfs") => Ok(Vec::new()),
             _ => cold::figures(&place.image()),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::tool;
 
-/// What is done when the pipe is closed. A mount point is known by the name of its directory, which no
+/// Script that runs when the pipe is closed. A mount point is known by the name of its directory, which no
 /// other program uses; nothing is removed but what is made here. The loop device goes with its mount.
 const SWEEP: &str = r#"
 trap '' INT TERM HUP
@@ -36,17 +36,17 @@ const APPEARING: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A directory of its own; gone with this value, or with this process.
-pub(crate) struct Place {
+pub(crate) struct WorkDir {
     root: PathBuf,
     sweeper: Child,
 }
 
-impl Place {
+impl WorkDir {
     /// Makes one in `dir`.
     ///
     /// # Errors
     /// It can't be made; there is no shell.
-    pub(crate) fn new(dir: &Path) -> Result<Place, String> {
+    pub(crate) fn new(dir: &Path) -> Result<WorkDir, String> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
@@ -57,7 +57,7 @@ impl Place {
         create_dir(&root).map_err(failure)?;
         // Signals from the terminal are for this process alone.
         let sweeper = sweep.process_group(0).spawn().map_err(failure)?;
-        let place = Place { root, sweeper };
+        let place = WorkDir { root, sweeper };
         create_dir(place.mount_point()).map_err(|error| format!("{}: {error}", place.root.display()))?;
         Ok(place)
     }
@@ -75,7 +75,7 @@ impl Place {
         self.root.join("mount")
     }
 
-    /// What a process that serves a file system says.
+    /// Path of the messages of a process that serves a file system.
     fn log(&self) -> PathBuf {
         self.root.join("log")
     }
@@ -83,14 +83,14 @@ impl Place {
     /// Makes an empty image: one hole.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub(crate) fn empty_image(&self, size: u64) -> Result<(), String> {
         let made = File::create(self.image()).and_then(|file| file.set_len(size));
         made.map_err(|error| format!("{}: {error}", self.image().display()))
     }
 }
 
-impl Drop for Place {
+impl Drop for WorkDir {
     fn drop(&mut self) {
         drop(self.sweeper.stdin.take());
         // It ends by itself; an error could not be reported to anything.
@@ -100,7 +100,7 @@ impl Drop for Place {
 
 /// A file system that is mounted on a place; unmounted with this value.
 pub(crate) struct Mounted<'p> {
-    place: &'p Place,
+    place: &'p WorkDir,
     /// The process that serves it, for those that are served by one.
     server: Option<Child>,
     ended: bool,
@@ -110,8 +110,8 @@ impl<'p> Mounted<'p> {
     /// Mounts the image by the kernel, on a loop device that goes with the mount.
     ///
     /// # Errors
-    /// What mount(8) says.
-    pub(crate) fn kernel(place: &'p Place, fs_type: &str, options: &str) -> Result<Self, String> {
+    /// The message of mount(8).
+    pub(crate) fn kernel(place: &'p WorkDir, fs_type: &str, options: &str) -> Result<Self, String> {
         let comma = if options.is_empty() { "" } else { "," };
         let options = format!("loop{comma}{options}");
         let words = ["-t", fs_type, "-o", &options].map(OsString::from);
@@ -125,7 +125,7 @@ impl<'p> Mounted<'p> {
     ///
     /// # Errors
     /// The process ends before the file system appears, or nothing appears.
-    pub(crate) fn served(place: &'p Place, program: &Path, arguments: &[&str]) -> Result<Self, String> {
+    pub(crate) fn served(place: &'p WorkDir, program: &Path, arguments: &[&str]) -> Result<Self, String> {
         let shown = program.display();
         let log = File::create(place.log()).map_err(|error| format!("{}: {error}", place.log().display()))?;
         let mut command = std::process::Command::new(program);

@@ -9,7 +9,7 @@ use platfs::OpenOptions;
 use platfs::placement::{BlockPolicyKind, Counter, Stats};
 
 use super::mbstats::{self, Counts, MbstatsOptions};
-use super::place::{Mounted, Place};
+use super::place::{Mounted, WorkDir};
 use super::tool;
 use crate::experiment::verdict;
 use crate::numbers::{Numbers, float};
@@ -30,7 +30,7 @@ pub(super) struct S1Options {
     bytes: u64,
 }
 
-/// What is done, and by which program on the kernel's mount.
+/// Work to do, and the program for it on the kernel's mount.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     Files,
@@ -76,7 +76,7 @@ const FIGURES: [&str; 8] = [
 pub(super) fn run(options: &S1Options) -> Result<(), String> {
     let results = options.volume.results.as_deref().map(Results::append).transpose()?;
     let keep = |record: Record| results.as_ref().map_or(Ok(()), |results| results.add(record));
-    let place = Place::new(&options.volume.dir)?;
+    let place = WorkDir::new(&options.volume.dir)?;
     let free = mbstats::fragmented(&place.copy(), options.volume.size << 30, options.volume.seed)?;
     println!("{} free runs, {:.1} KiB on average", free.0, float(free.1 * 4) / float(free.0.max(1)));
     for case in CASES.iter().filter(|case| case.0.contains(&options.volume.case)) {
@@ -134,7 +134,7 @@ fn arguments(options: &S1Options, work: Work) -> Vec<String> {
     }
 }
 
-/// The same calls for the library.
+/// Phase of these calls for the library.
 fn phase(options: &S1Options, work: Work) -> Phase {
     let threads = options.volume.threads.max(2);
     let files = options.volume.files / threads;
@@ -181,7 +181,7 @@ fn timed(work: impl FnOnce() -> Result<(), String>) -> Result<(f64, f64), String
 }
 
 fn by_kernel(
-    place: &Place,
+    place: &WorkDir,
     options: &S1Options,
     (_, work, own_windows, _): &(&str, Work, bool, &str),
 ) -> Result<Figures, String> {
@@ -207,7 +207,7 @@ fn by_kernel(
 }
 
 fn by_library(
-    place: &Place,
+    place: &WorkDir,
     options: &S1Options,
     (_, work, own_windows, _): &(&str, Work, bool, &str),
     policy: BlockPolicyKind,
@@ -237,7 +237,7 @@ fn counts(stats: &Stats) -> Counts {
 }
 
 /// The figures of a system, whose image is read and removed.
-fn figures(place: &Place, (seconds, processor): (f64, f64), counts: &Counts) -> Result<Figures, String> {
+fn figures(place: &WorkDir, (seconds, processor): (f64, f64), counts: &Counts) -> Result<Figures, String> {
     let of = |name: &str| float(counts.get(name).copied().unwrap_or(0));
     let free = super::census::Census::of_ext(&place.image())?.free.unwrap_or_default();
     super::remove(&place.image())?;
@@ -265,7 +265,7 @@ fn text(all: &[(&str, Figures)]) -> String {
     align(&lines)
 }
 
-/// What is judged of ours beside the kernel's: counts, no times.
+/// Judgements of ours beside the kernel's: counts, no times.
 fn judged(all: &[(&str, Figures)]) -> Vec<(&'static str, bool, String)> {
     let of = |name: &str| all.iter().find(|(system, _)| *system == name).map(|(_, figures)| *figures);
     let (Some(kernel), Some(ours)) = (of("kernel"), of("lease")) else { return Vec::new() };
@@ -311,7 +311,7 @@ mod tests {
             results: None,
         };
         let options = S1Options { volume, bytes: 64 };
-        let place = Place::new(&dir).unwrap();
+        let place = WorkDir::new(&dir).unwrap();
         mbstats::fragmented(&place.copy(), 1 << 30, 1).unwrap();
         for case in &CASES {
             for policy in [BlockPolicyKind::Mballoc, BlockPolicyKind::Lease] {

@@ -28,7 +28,7 @@ fn a_panic_leaves_no_mount_no_loop_device_and_no_file() {
     if !have_loop() {
         return;
     }
-    let place = Place::new(&std::env::temp_dir()).unwrap();
+    let place = WorkDir::new(&std::env::temp_dir()).unwrap();
     let root = place.mount_point().parent().unwrap().to_owned();
     let peer = Peer::named("ext4", None).unwrap();
     peer.make(&place, 32 << 20).unwrap();
@@ -60,7 +60,7 @@ fn a_panic_leaves_no_mount_no_loop_device_and_no_file() {
 fn what_is_asked_wrongly_is_explained() {
     assert!(Peer::named("zfs", None).unwrap_err().contains("there are library, fuse, ext4"));
     assert!(Peer::named("library:ro", None).unwrap_err().contains("no mount options"));
-    assert!(Place::new(Path::new("/nowhere")).err().unwrap().starts_with("/nowhere: "));
+    assert!(WorkDir::new(Path::new("/nowhere")).err().unwrap().starts_with("/nowhere: "));
     assert!(tool::run("no-such-tool", [""]).unwrap_err().contains("is not installed"));
 }
 
@@ -68,7 +68,7 @@ fn what_is_asked_wrongly_is_explained() {
 #[test]
 fn pieces_cost_a_cold_reader_time_on_a_disk() {
     use platfs::placement::BlockPolicyKind;
-    let place = Place::new(&std::env::temp_dir()).unwrap();
+    let place = WorkDir::new(&std::env::temp_dir()).unwrap();
     let time = |policy| {
         let peer = Peer::named("library", None).unwrap();
         peer.make(&place, 192 << 20).unwrap();

@@ -33,7 +33,7 @@ pub(crate) fn run<A: AsRef<OsStr>>(
     output(command(tool)?, tool, arguments)
 }
 
-/// The same in a directory.
+/// Runs a program in a directory.
 ///
 /// # Errors
 /// See [`run`].
@@ -62,7 +62,7 @@ fn output<A: AsRef<OsStr>>(
     Err(format!("{tool}: {}: {}", output.status, last.trim()))
 }
 
-/// Whether something is mounted there: the path is one without links.
+/// Returns true if something is mounted there: the path is one without links.
 pub(crate) fn is_mounted(directory: &Path) -> bool {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     // Spaces and the like are written in octal there; what ends in this name is ours all the same.

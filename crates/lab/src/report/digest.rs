@@ -1,6 +1,6 @@
 //! Lines of results as tables: for each table its cases, figures and systems, each in the order in which they first occur,
 //! and cells in the order of their jobs: it does not depend on which ended first.
-//! What a later run of the command repeats takes the place of what an earlier one said.
+//! Results that a later run of the command repeats take the place of the earlier ones.
 
 use crate::experiment::{HIGH, LOW};
 use crate::results::{Aging, Cell, Criteria, Curve, Record, Session, Size, Skipped, Verdict};
@@ -13,7 +13,7 @@ pub(crate) struct Digest {
     /// All systems; a place in it is a system's colour.
     pub(crate) systems: Vec<String>,
     pub(crate) tables: Vec<Table>,
-    /// What belongs to no table.
+    /// Skipped records that belong to no table.
     pub(crate) skipped: Vec<Skipped>,
 }
 
@@ -265,7 +265,7 @@ impl Table {
         }
     }
 
-    /// Whether it compares with systems that are not ours.
+    /// Returns true if it compares with systems that are not ours.
     pub(crate) fn has_peers(&self, systems: &[String]) -> bool {
         const PEERS: [&str; 5] = ["kernel", "ext4", "xfs", "btrfs", "fuse2fs"];
         let word = |name: &str| name.split([' ', ',']).next().unwrap_or_default().to_lowercase();

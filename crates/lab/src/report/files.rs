@@ -8,7 +8,7 @@ use std::path::Path;
 /// Writes all plots into a directory, which is made if need be; returns their names.
 ///
 /// # Errors
-/// What the file system says.
+/// Errors of the file system.
 pub(crate) fn write(dir: &Path, digest: &Digest) -> std::io::Result<Vec<String>> {
     std::fs::create_dir_all(dir)?;
     let drawn = draw(digest);

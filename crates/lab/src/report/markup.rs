@@ -51,7 +51,7 @@ const DETAIL: usize = 2_000;
 /// Sessions that are listed, the last.
 const SESSIONS: usize = 200;
 
-/// What the founding documents are about, by number.
+/// Subjects of the founding documents, by number.
 const FOUNDING: [&str; 5] = [
     "Extents, an allocator of many blocks at once and delayed allocation for ext3 (2004), beside plain ext3, reservation windows and XFS.",
     "The criteria of ext4's allocator named, counted and extended by one between exact and slow (2023), on a volume whose free space is in runs of 4 MiB.",

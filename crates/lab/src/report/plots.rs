@@ -1,4 +1,4 @@
-//! What the page draws, as JSON: short names and few digits, and of aging runs as many frames as fit.
+//! Data of the page's plots, as JSON: short names and few digits, and of aging runs as many frames as fit.
 
 use super::digest::{Digest, Figure, Run, Table};
 use crate::results::{Aging, Extents};
@@ -23,7 +23,7 @@ pub(crate) struct Plot {
     pub(crate) data: Value,
 }
 
-/// Whether two systems at least can be compared by a figure that varies.
+/// Returns true if two systems at least can be compared by a figure that varies.
 fn worth(figure: &Figure) -> bool {
     let all: Vec<f64> = figure.columns.iter().flat_map(super::digest::Column::values).collect();
     let (low, high) = all.iter().fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(*v), high.max(*v)));

@@ -1,4 +1,4 @@
-//! What is written is what is read; lines that were cut off, kinds of later versions.
+//! Records that are written are read back; lines that were cut off, kinds of later versions.
 
 use super::*;
 use std::time::Duration;

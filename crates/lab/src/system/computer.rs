@@ -110,7 +110,7 @@ impl Library<Computer> {
     /// Unmounts.
     ///
     /// # Errors
-    /// What was written can't be made stable.
+    /// Writes can't be made stable.
     pub(crate) fn close(self) -> Result<(), String> {
         self.into_volume().close().map_err(|error| error.to_string())
     }

@@ -39,13 +39,13 @@ pub(crate) struct EngineAlone {
     cluster: u64,
     writing: Writing,
     now: AtomicU64,
-    held: Mutex<Held>,
+    held: Mutex<EngineState>,
 }
 
-/// What the calls have made.
-struct Held {
+/// Files and directories that the calls have made.
+struct EngineState {
     names: HashMap<Name, Entry>,
-    files: HashMap<u64, Known>,
+    files: HashMap<u64, EngineFile>,
     directories: u64,
     next: u64,
     /// Where the last file that was made in each directory ends: the goal of its next.
@@ -60,7 +60,7 @@ enum Entry {
     Symlink,
 }
 
-struct Known {
+struct EngineFile {
     file: File,
     names: u32,
     /// Clusters that wait for their place.
@@ -130,7 +130,7 @@ pub(crate) fn cut(engine: &Engine, file: &mut File, clusters: u64) {
 impl EngineAlone {
     /// A volume on an engine whose groups are described, in clusters of a number of bytes.
     pub(crate) fn new(engine: Engine, cluster: u64, writing: Writing) -> Self {
-        let held = Held {
+        let held = EngineState {
             names: HashMap::new(),
             files: HashMap::new(),
             directories: 0,
@@ -158,13 +158,13 @@ impl EngineAlone {
         self.held().refused
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, EngineState> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where the first file of a directory goes: a fixed spread over groups, the same for every policy. Files of the
     /// root go to the beginning.
-    fn goal(&self, held: &Held, directory: u64) -> Cluster {
+    fn goal(&self, held: &EngineState, directory: u64) -> Cluster {
         if directory == ROOT {
             return Cluster(0);
         }
@@ -177,7 +177,7 @@ impl EngineAlone {
     }
 
     /// Adds clusters to a file; whether there was room for all.
-    fn place(&self, held: &mut Held, key: u64, count: u32, writing: Writing) -> bool {
+    fn place(&self, held: &mut EngineState, key: u64, count: u32, writing: Writing) -> bool {
         let Some(directory) = held.files.get(&key).map(|known| known.file.directory) else { return true };
         let goal = self.goal(held, directory);
         let Some(known) = held.files.get_mut(&key) else { return true };
@@ -187,12 +187,12 @@ impl EngineAlone {
     }
 
     /// Places what waits of a file.
-    fn place_waiting(&self, held: &mut Held, key: u64) -> bool {
+    fn place_waiting(&self, held: &mut EngineState, key: u64) -> bool {
         let waiting = held.files.get_mut(&key).map_or(0, |known| std::mem::take(&mut known.waiting));
         waiting == 0 || self.place(held, key, waiting, self.writing)
     }
 
-    fn cut(&self, held: &mut Held, key: u64, clusters: u64) {
+    fn cut(&self, held: &mut EngineState, key: u64, clusters: u64) {
         let Some(known) = held.files.get_mut(&key) else { return };
         let lies = known.file.clusters();
         known.waiting = u32::try_from(clusters.saturating_sub(lies)).unwrap_or(0).min(known.waiting);
@@ -200,7 +200,7 @@ impl EngineAlone {
     }
 
     /// A name is gone; with its last one a file is.
-    fn forget(&self, held: &mut Held, path: &str) -> Result<(), String> {
+    fn forget(&self, held: &mut EngineState, path: &str) -> Result<(), String> {
         match held.names.remove(path) {
             Some(Entry::File(key)) => {
                 let names = held.files.get_mut(&key).map_or(0, |known| {
@@ -219,7 +219,7 @@ impl EngineAlone {
     }
 }
 
-impl Held {
+impl EngineState {
     /// The directory in which a path stands.
     fn above(&self, path: &str) -> Result<u64, String> {
         match path.rsplit_once('/') {
@@ -242,7 +242,7 @@ impl Held {
         let directory = self.above(path)?;
         self.next += 1;
         let file = File::new(self.next, directory);
-        self.files.insert(self.next, Known { file, names: 1, waiting: 0 });
+        self.files.insert(self.next, EngineFile { file, names: 1, waiting: 0 });
         self.names.insert(path.clone(), Entry::File(self.next));
         Ok(self.next)
     }
@@ -300,7 +300,7 @@ impl Program<'_> {
         self.open.get(&slot).map(|(key, _)| *key).ok_or_else(|| "no file is open in this slot".into())
     }
 
-    fn open(&mut self, held: &mut Held, slot: Slot, path: &Name, create: bool) -> Result<(), String> {
+    fn open(&mut self, held: &mut EngineState, slot: Slot, path: &Name, create: bool) -> Result<(), String> {
         let found = held.names.contains_key(path);
         let key = if create && !found { held.create(path)? } else { held.file(path)? };
         if create && found {
@@ -311,7 +311,7 @@ impl Program<'_> {
     }
 
     /// Clusters up to the end of a range, all that are not there.
-    fn reach(&self, held: &mut Held, slot: Slot, end: u64, writing: Writing) -> Result<bool, String> {
+    fn reach(&self, held: &mut EngineState, slot: Slot, end: u64, writing: Writing) -> Result<bool, String> {
         let (key, alone) = (self.key(slot)?, self.alone);
         let Some(known) = held.files.get_mut(&key) else { return Err("the file is gone".into()) };
         let lies = known.file.clusters() + u64::from(known.waiting);
@@ -323,7 +323,7 @@ impl Program<'_> {
         Ok(more == 0 || alone.place_waiting(held, key) && alone.place(held, key, more, writing))
     }
 
-    fn write(&self, held: &mut Held, slot: Slot, (offset, len): (u64, u64)) -> Result<u64, String> {
+    fn write(&self, held: &mut EngineState, slot: Slot, (offset, len): (u64, u64)) -> Result<u64, String> {
         if self.reach(held, slot, offset.saturating_add(len), self.alone.writing)? {
             return Ok(len);
         }
@@ -332,8 +332,8 @@ impl Program<'_> {
         Ok((lies * self.alone.cluster).saturating_sub(offset).min(len))
     }
 
-    /// What was made, once it is whole, is where its directory goes on.
-    fn close(&mut self, held: &mut Held, slot: Slot) -> Result<(), String> {
+    /// Closes a file, and notes where its directory goes on if the file was made whole.
+    fn close(&mut self, held: &mut EngineState, slot: Slot) -> Result<(), String> {
         let Some((key, is_new)) = self.open.remove(&slot) else {
             return Err("no file is open in this slot".into());
         };

@@ -40,7 +40,7 @@ const PAGE: u64 = 4096;
 /// that, the model's buffer cache has. Half of it may be changed. What is known of free space may take an eighth.
 const METADATA: u64 = 32 << 20;
 
-/// What becomes of a change of names in the call that makes it.
+/// Durability of a change of names in the call that makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
     /// It waits with all other metadata, and what it freed can't be used before.
@@ -122,7 +122,7 @@ fn time(now: u64) -> Timestamp {
     Timestamp { seconds, nanoseconds: u32::try_from(now % 1_000_000_000).unwrap_or(0) }
 }
 
-/// What is around a volume: it keeps the time, and learns what happens to files.
+/// Surroundings of a volume: they keep the time, and hear what happens to files.
 pub(crate) trait Host: Send + Sync {
     /// The time for the volume.
     fn time(&self) -> Timestamp;
@@ -132,22 +132,22 @@ pub(crate) trait Host: Send + Sync {
     fn call(&self, _bytes: u64) {}
     /// Most bytes that are read ahead of a client that reads in order.
     fn ahead(&self) -> u64;
-    /// What is written from now on are bytes of a file, from a place in it on; or is metadata.
+    /// Says that writes from now on are bytes of a file, from a place in it on; or metadata.
     fn writing(&self, _file: Option<(u64, u64)>) {}
     /// Bytes of a file, or of all, are to go on their way.
     fn write_back(&self, _file: Option<u64>) {}
     /// A file's bytes need not be written any more.
     fn forget(&self, _file: u64) {}
-    /// What was read is not in memory any more.
+    /// Drops from memory what was read.
     fn drop_caches(&self) {}
-    /// What is written from now on stays in the host's buffers; or does no longer.
+    /// Keeps writes from now on in the host's buffers; or no longer.
     fn hold(&self, _holding: bool) {}
-    /// What is done until the end of it goes past the host's memory, and is on the medium then.
+    /// Sends everything until the end of it past the host's memory, straight to the medium.
     fn begin_direct(&self) {}
     fn end_direct(&self) {}
     /// Names are changed in a directory, which others can't do meanwhile.
     fn renames(&self, _directory: u32) {}
-    /// What time a free run takes that is looked at under the lock of its group; 0: nobody needs to know of them.
+    /// Time to look at one free run under the lock of its group; 0: nobody needs to know of them.
     fn scan(&self) -> u64 {
         0
     }
@@ -548,7 +548,7 @@ impl<H: Host> Program<'_, H> {
         Ok(len)
     }
 
-    /// What the call looked at under locks of groups takes its time.
+    /// Charges the time of the free runs that the call looked at under locks of groups.
     fn pay_for_scans(&self) {
         let library = self.library;
         let each = library.device.scan();
@@ -567,7 +567,7 @@ impl<H: Host> Program<'_, H> {
         done
     }
 
-    /// What is done to names: no file is open for it.
+    /// Runs a call on names: no file is open for it.
     fn call_by_path(&self, op: &Op) -> platfs::Result<()> {
         let library = self.library;
         let volume = &self.volume();

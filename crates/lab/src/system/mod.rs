@@ -1,4 +1,4 @@
-//! What workloads run on: one vocabulary of operations, and the file systems that carry them out, so
+//! Systems that workloads run on: one vocabulary of operations, and the file systems that carry them out, so
 //! that the very same operations run on every one.
 
 #[cfg(feature = "whole")]
@@ -100,7 +100,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// Whether a directory is another afterwards.
+    /// Returns true if a directory is another afterwards.
     pub(crate) fn changes_names(&self) -> bool {
         matches!(
             self,
@@ -114,7 +114,7 @@ impl Op {
         )
     }
 
-    /// What kind of call it is, in results.
+    /// Kind of the call, in results.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Op::MakeDirectory(_) => "mkdir",
@@ -171,7 +171,7 @@ pub(crate) trait Client: Send {
     /// Carries out a call; bytes that it read or wrote.
     ///
     /// # Errors
-    /// What the file system says, with the call.
+    /// Errors of the file system, with the call.
     fn perform(&mut self, op: &Op) -> Result<u64, String>;
 }
 
@@ -192,6 +192,6 @@ pub(crate) trait Modelled: System {
     /// # Errors
     /// The file system's.
     fn tick(&self, until: u64) -> Result<(), String>;
-    /// What the drive did so far.
+    /// Returns what the drive did so far.
     fn figures(&self) -> Figures;
 }

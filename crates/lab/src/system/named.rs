@@ -23,7 +23,7 @@ pub(crate) struct Named<'n> {
 }
 
 impl Named<'_> {
-    /// What the names mean.
+    /// Mount options that the names stand for.
     ///
     /// # Errors
     /// A name that nothing has; a size past all numbers.

@@ -2,7 +2,7 @@
 //! then until that much was written over again. Each client ages its share of the volume in directories of its own,
 //! so that its calls are the same whatever the others do.
 //!
-//! What takes months elsewhere takes seconds here, in which all of it could stay in memory and nothing would age: so
+//! Ageing that takes months elsewhere takes seconds here, in which all of it could stay in memory and nothing would age: so
 //! everything is synced again and again.
 //!
 //! Sizes: lognormal(9.48, 2.46) up to 8 MiB, as fitted to file systems in use (Agrawal et al. 2007, Impressions 2009).
@@ -63,7 +63,7 @@ pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {
 }
 
 /// A file that exists, with its blocks.
-struct Known {
+struct LiveFile {
     path: Name,
     blocks: u64,
 }
@@ -83,7 +83,7 @@ struct Churn {
     /// Number of the next file.
     next: u64,
     /// In the order of creation.
-    files: Vec<Known>,
+    files: Vec<LiveFile>,
     numbers: Numbers,
     calls: VecDeque<Op>,
     begun: bool,
@@ -122,7 +122,7 @@ impl Churn {
         self.calls.push_back(Op::Open { slot: 0, path: path.clone(), create: true });
         self.write(0, blocks);
         self.used += blocks;
-        self.files.push(Known { path, blocks });
+        self.files.push(LiveFile { path, blocks });
     }
 
     /// Opens a file that exists.
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// What the files take when all calls are done, and the most they took on the way.
+    /// Blocks that the files take when all calls are done, and the most they took on the way.
     fn replayed(calls: &[Op]) -> (u64, u64) {
         let (mut files, mut open, mut most) = (BTreeMap::<Name, u64>::new(), Name::default(), 0);
         for call in calls {

@@ -298,7 +298,7 @@ pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {
 }
 
 /// A file that exists, when it was made, and its blocks.
-struct Known {
+struct LiveFile {
     path: Name,
     born: u64,
     blocks: u64,
@@ -310,7 +310,7 @@ struct Ageing {
     volume: u64,
     space: f64,
     /// In the order of creation; deleted ones leave a gap until the next look.
-    files: Vec<Option<Known>>,
+    files: Vec<Option<LiveFile>>,
     /// Where each age group begins among the files, the youngest last, and how many it has.
     groups: Vec<(usize, usize)>,
     looked: u64,
@@ -376,7 +376,7 @@ impl Ageing {
         self.calls.push_back(Op::Close(0));
         self.written += blocks;
         self.used += blocks;
-        self.files.push(Some(Known { path, born: self.now, blocks }));
+        self.files.push(Some(LiveFile { path, born: self.now, blocks }));
     }
 
     /// Removes a file of the age group that has most beyond its share; `false` if there is none.
@@ -399,7 +399,7 @@ impl Ageing {
     }
 
     /// A file among these places: from a random one on, the next.
-    fn any_of(&mut self, from: usize, to: usize) -> Option<Known> {
+    fn any_of(&mut self, from: usize, to: usize) -> Option<LiveFile> {
         let len = to.checked_sub(from).filter(|len| *len > 0)?;
         let start = from + self.numbers.index(len);
         let mut places = (start..to).chain(from..start);
@@ -417,7 +417,7 @@ impl Ageing {
         }
     }
 
-    fn removed(&mut self, file: Known) {
+    fn removed(&mut self, file: LiveFile) {
         self.now += 1;
         self.used -= file.blocks;
         self.calls.push_back(Op::Remove(file.path));
@@ -445,7 +445,8 @@ impl Ageing {
         for (age, _) in self.profile.ages {
             // What is older than this group.
             let before = float(self.now) * (1.0 - age / oldest);
-            let is_older = |file: &Option<Known>| file.as_ref().is_some_and(|file| float(file.born) < before);
+            let is_older =
+                |file: &Option<LiveFile>| file.as_ref().is_some_and(|file| float(file.born) < before);
             let from = self.files.partition_point(is_older).min(end);
             self.groups.push((from, end - from));
             end = from;

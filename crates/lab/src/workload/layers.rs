@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Scale, tree};
 use crate::numbers::{Numbers, count};
 use crate::system::{Op, Phase, Stream};
-use crate::tar::{Member, What};
+use crate::tar::{Member, MemberKind};
 
 pub(super) const SETTINGS: &[(&str, &str)] = &[
     ("clients", "images pulled at once"),
@@ -59,7 +59,7 @@ fn names(files: u64, numbers: &mut Numbers) -> Vec<String> {
 /// A layer: all files as the base, a tenth of them later, one in ten of those as a whiteout.
 fn members(client: u64, layer: u64, base: &[String], numbers: &mut Numbers) -> Vec<Member> {
     let top = format!("layer.{client}.{layer}");
-    let directory = |path: &str| Member { path: path.into(), what: What::Directory };
+    let directory = |path: &str| Member { path: path.into(), what: MemberKind::Directory };
     let mut found = vec![directory(&top)];
     let mut above: Vec<String> = Vec::new();
     for path in base.iter().filter(|_| layer == 0 || numbers.chance(0.1)).collect::<Vec<_>>() {
@@ -76,7 +76,7 @@ fn members(client: u64, layer: u64, base: &[String], numbers: &mut Numbers) -> V
         let whiteout = layer > 0 && numbers.chance(0.1);
         let len = u64::from(count(numbers.lognormal(8.5, 2.2), 16 << 20));
         let (name, len) = if whiteout { (format!(".wh.{name}"), 0) } else { (name.to_string(), len) };
-        found.push(Member { path: format!("{top}/{parent}/{name}"), what: What::File(len) });
+        found.push(Member { path: format!("{top}/{parent}/{name}"), what: MemberKind::File(len) });
     }
     found
 }

@@ -55,14 +55,14 @@ fn in_parts<A: Send + 'static>(
     (1..=parts).map(part).collect()
 }
 
-/// What a workload is given.
+/// Size, seed and settings of a workload.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scale {
     /// Everything random follows from it.
     pub(crate) seed: u64,
     /// Small sizes, for a first look and for tests.
     pub(crate) quick: bool,
-    /// What else was set, by name: numbers of clients, sizes, files to read.
+    /// Other settings, by name: numbers of clients, sizes, files to read.
     pub(crate) settings: BTreeMap<String, String>,
 }
 
@@ -70,7 +70,7 @@ impl Scale {
     /// A number that was set, or its default; the quick default where small sizes are asked for.
     ///
     /// # Errors
-    /// What was set is no whole number.
+    /// The setting is no whole number.
     pub(crate) fn number(&self, name: &str, default: u64, quick: u64) -> Result<u64, String> {
         match self.settings.get(name) {
             Some(text) => text.parse().map_err(|_| format!("{name}={text}: not a whole number")),
@@ -84,7 +84,7 @@ impl Scale {
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     pub(crate) summary: &'static str,
-    /// What can be set: name and meaning.
+    /// Settings: name and meaning.
     pub(crate) settings: &'static [(&'static str, &'static str)],
     pub(crate) phases: fn(&Scale) -> Result<Vec<Phase>, String>,
 }

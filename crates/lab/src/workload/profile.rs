@@ -102,7 +102,7 @@ fn directory(number: u64) -> String {
 }
 
 /// A file that exists, with its blocks.
-struct Known {
+struct LiveFile {
     path: Name,
     blocks: u64,
 }
@@ -113,7 +113,7 @@ struct Ageing {
     volume: u64,
     fill: f64,
     /// In the order of creation; deleted ones leave a gap until the next tidying.
-    files: Vec<Option<Known>>,
+    files: Vec<Option<LiveFile>>,
     alive: usize,
     numbers: Numbers,
     used: u64,
@@ -146,7 +146,7 @@ impl Ageing {
         self.calls.push_back(Op::Close(0));
         self.written += blocks;
         self.used += blocks;
-        self.files.push(Some(Known { path, blocks }));
+        self.files.push(Some(LiveFile { path, blocks }));
         self.alive += 1;
     }
 

@@ -1,10 +1,10 @@
 //! Replay of what programs did, as `strace -f -ttt -y -e trace=file,desc` recorded it: the calls that succeeded, in the order in
 //! which they ended, by one client, on paths below a directory that becomes the root.
 //!
-//! What a trace uses but does not make was there before: a phase of its own makes it, directories and files of the lengths that
+//! Files that a trace uses but does not make were there before: a phase of its own makes them, directories and files of the lengths that
 //! were read. What can't follow from the trace alone (files made by programs that were not traced, below directories that
 //! were) is made where it is first used. Lines that are no calls, or calls that change and read no file, are passed over.
-//! What `plat mount --trace` wrote is known by its first line ([`mounted`]).
+//! Traces of `plat mount --trace` are known by their first line ([`mounted`]).
 
 mod mounted;
 
@@ -84,7 +84,7 @@ struct Replay {
     nodes: BTreeMap<String, Node>,
     /// Paths that were there at any time.
     ever: BTreeSet<String>,
-    /// What was there before: path, whether a directory, length.
+    /// Files that were there before: path, true for a directory, length.
     made_before: Vec<(String, bool, u64)>,
     /// By process and number.
     handles: BTreeMap<(u64, u64), Handle>,
@@ -118,7 +118,7 @@ impl Replay {
         (!path.is_empty()).then(|| path.to_string())
     }
 
-    /// Whether a path is there, as what it is used as; it is made if the trace doesn't know it. `false` where it can't be.
+    /// Makes sure that a path is there, as what it is used as: makes it if the trace doesn't know it. `false` where it can't be.
     fn there(&mut self, path: &str, directory: bool) -> bool {
         if let Some(node) = self.nodes.get(path) {
             return node.directory == directory;
@@ -144,7 +144,7 @@ impl Replay {
         true
     }
 
-    /// Whether a new name can be made: its directory is there, or can be, and it is not.
+    /// Returns true if a new name can be made: its directory is there, or can be, and it is not.
     fn room(&mut self, path: &str) -> bool {
         let above = path.rsplit_once('/').map(|(above, _)| above.to_string());
         !self.nodes.contains_key(path) && above.is_none_or(|above| self.there(&above, true))

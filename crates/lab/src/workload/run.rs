@@ -8,10 +8,10 @@ use std::time::Instant;
 use crate::system::{Client, Modelled, Op, Phase, System};
 use crate::traffic::Figures;
 
-/// What slow is: S3 counts calls that take longer.
+/// Time from which a call counts as slow: S3 counts these.
 const SLOW: u64 = 100_000_000;
 
-/// What calls of one kind took.
+/// Times of calls of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Timing {
     pub(crate) calls: u64,
@@ -51,14 +51,14 @@ impl Timing {
 /// Timings by kind of call.
 pub(crate) type Kinds = BTreeMap<&'static str, Timing>;
 
-/// What came of a phase.
+/// Result of a phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) name: String,
     /// Nanoseconds from the start of all clients to the end of the last.
     pub(crate) time: u64,
     pub(crate) kinds: Kinds,
-    /// What the drive did; in model time only.
+    /// Work of the drive; in model time only.
     pub(crate) drive: Figures,
 }
 

@@ -17,7 +17,7 @@ pub(super) struct Call {
     pub(super) text: String,
     pub(super) result: u64,
     arguments: Vec<String>,
-    /// What the result is a handle of.
+    /// Path that the result is a handle of.
     file: Option<String>,
     /// The directory in which the process works.
     directory: String,
@@ -194,13 +194,13 @@ impl Call {
         inner.map(unescaped).unwrap_or_default()
     }
 
-    /// What a handle is of.
+    /// Path that a handle argument is of.
     pub(super) fn file(&self, at: usize) -> Option<String> {
         let argument = self.argument(at);
         handle(argument.get(argument.find('<')?..)?)
     }
 
-    /// What the result is a handle of.
+    /// Path that the result is a handle of.
     pub(super) fn opened(&self) -> Option<&str> {
         self.file.as_deref()
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::Scale;
 use crate::system::{Op, Phase, Stream};
-use crate::tar::{self, Member, What};
+use crate::tar::{self, Member, MemberKind};
 use crate::tree::{self, Entry, Tree};
 
 /// Bytes of one write of `tar`.
@@ -38,11 +38,11 @@ fn flat(tree: &Tree) -> Vec<Member> {
 }
 
 fn gather(tree: &Tree, path: &str, found: &mut Vec<Member>) {
-    found.push(Member { path: path.into(), what: What::Directory });
+    found.push(Member { path: path.into(), what: MemberKind::Directory });
     for entry in &tree.entries {
         match entry {
             Entry::File(name, len) => {
-                found.push(Member { path: format!("{path}/{name}"), what: What::File(*len) });
+                found.push(Member { path: format!("{path}/{name}"), what: MemberKind::File(*len) });
             }
             Entry::Directory(below) => gather(below, &format!("{path}/{}", below.name), found),
         }
@@ -62,10 +62,10 @@ fn unpack(members: Arc<Vec<Member>>, compute: u64) -> Stream {
 pub(super) fn make(member: &Member) -> Vec<Op> {
     let path: Box<str> = member.path.as_str().into();
     match &member.what {
-        What::Directory => vec![Op::MakeDirectory(path)],
-        What::Symlink(target) => vec![Op::Symlink { target: target.as_str().into(), path }],
-        What::Link(to) => vec![Op::Link(to.as_str().into(), path)],
-        What::File(len) => {
+        MemberKind::Directory => vec![Op::MakeDirectory(path)],
+        MemberKind::Symlink(target) => vec![Op::Symlink { target: target.as_str().into(), path }],
+        MemberKind::Link(to) => vec![Op::Link(to.as_str().into(), path)],
+        MemberKind::File(len) => {
             let mut calls = vec![Op::Open { slot: 0, path, create: true }];
             let pieces = (0..*len).step_by(usize::try_from(PIECE).unwrap_or(usize::MAX));
             calls.extend(pieces.map(|offset| Op::Write { slot: 0, offset, len: PIECE.min(len - offset) }));
@@ -89,13 +89,13 @@ pub(super) fn remove(members: &[Member]) -> Stream {
     while let Some((member, emptied)) = stack.pop() {
         let path = || -> Box<str> { member.path.as_str().into() };
         match (&member.what, emptied) {
-            (What::Directory, false) => {
+            (MemberKind::Directory, false) => {
                 calls.extend([Op::Status(path()), Op::List(path())]);
                 stack.push((member, true));
                 let inside = children.get(member.path.as_str()).into_iter().flatten();
                 stack.extend(inside.rev().map(|member| (*member, false)));
             }
-            (What::Directory, true) => calls.push(Op::RemoveDirectory(path())),
+            (MemberKind::Directory, true) => calls.push(Op::RemoveDirectory(path())),
             _ => calls.extend([Op::Status(path()), Op::Remove(path())]),
         }
     }

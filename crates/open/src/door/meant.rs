@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 
-use platfs_host::{Id, Place};
+use platfs_host::{Id, OutputLocation};
 
 use super::ground::{self, Ground, Node};
 use crate::{image, stores};
@@ -28,7 +28,7 @@ impl Meant {
         }
         let ground = Ground::of(path, 0, u64::MAX);
         let nodes: Vec<Node> = ground.iter().flat_map(Ground::layers).map(|layer| layer.node).collect();
-        let place = Place::through(path).ok().filter(|_| nodes.is_empty());
+        let place = OutputLocation::through(path).ok().filter(|_| nodes.is_empty());
         let free = place.and_then(|place| Some((place.directory.facts().ok()?.id, place.name)));
         Meant { nodes, free }
     }

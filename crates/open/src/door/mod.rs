@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use platfs::device::mmp::Purpose as For;
 use platfs::device::{self, Device, FileDevice, Protection, Window};
-use platfs_host::Place;
+use platfs_host::OutputLocation;
 use platfs_host::path;
 use platfs_image::text::Shown;
 
@@ -433,7 +433,7 @@ pub struct Replacing {
 /// # Errors
 /// The user of the file that has the name.
 pub fn replace(target: &Path) -> io::Result<Replacing> {
-    let Ok(place) = Place::of(target) else { return Ok(Replacing { _held: Vec::new() }) };
+    let Ok(place) = OutputLocation::of(target) else { return Ok(Replacing { _held: Vec::new() }) };
     if !place.directory.look(&place.name).is_ok_and(|facts| facts.kind == platfs_host::Kind::File) {
         return Ok(Replacing { _held: Vec::new() });
     }

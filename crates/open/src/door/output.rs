@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 
 use platfs::device::FileDevice;
-use platfs_host::{Place, Privacy, followed};
+use platfs_host::{OutputLocation, Privacy, followed};
 use platfs_image::disk::Disk;
 use platfs_image::{BuildError, Builder, Built};
 
@@ -38,7 +38,7 @@ impl Output {
     ///
     /// # Errors
     /// If what has the name is an image in use, or no file can be created beside it.
-    pub fn begin(place: &Place, size: u64, privacy: Privacy, force: bool) -> io::Result<Self> {
+    pub fn begin(place: &OutputLocation, size: u64, privacy: Privacy, force: bool) -> io::Result<Self> {
         let replacing = replace(&place.path)?;
         let new = platfs_host::Output::below(place.directory.try_clone()?, &place.name, size, privacy)?;
         let new = if force { new.over_others() } else { new };

@@ -19,7 +19,7 @@ const INFO: u8 = 30;
 enum To {
     File(Mutex<File>),
     System(UnixDatagram),
-    Nowhere,
+    NullSink,
 }
 
 /// How much is logged.
@@ -84,7 +84,7 @@ impl Log {
             socket.connect("/dev/log")?;
             Ok(socket)
         });
-        Self::new(socket.map_or(To::Nowhere, To::System), detail)
+        Self::new(socket.map_or(To::NullSink, To::System), detail)
     }
 
     /// Whether this much is logged.
@@ -125,7 +125,7 @@ impl Log {
             To::System(socket) => {
                 let _ = socket.send(format!("<{priority}>plat[{}]: {text}", std::process::id()).as_bytes());
             }
-            To::Nowhere => {}
+            To::NullSink => {}
         }
     }
 }

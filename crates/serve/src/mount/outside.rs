@@ -282,7 +282,7 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
         let mut passed = None;
         let answer = match ask {
             Ask::Mount { read_only, own_permissions } if std::mem::take(&mut may_mount) => {
-                let mounted = fuse::Here.mount(directory, &terms.options(read_only, own_permissions));
+                let mounted = fuse::InProcess.mount(directory, &terms.options(read_only, own_permissions));
                 is_mounted = mounted.is_ok();
                 if let Some(found) = mounted.is_ok().then(|| tuning::device_of(directory).ok()).flatten() {
                     let _ = device.set(found);

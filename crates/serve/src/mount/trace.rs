@@ -15,8 +15,8 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fuse::{
-    Access, Attributes, Caller, Change, Entry, Gather, Kind, Known, Listed, NewNode, Opened, ROOT, ReadFlags,
-    Replace, Result, Seek, Service, Statistics, Target, WriteFlags,
+    Access, Attributes, Cached, Caller, Entry, FlushPages, Kind, Listed, NewNode, Opened, ROOT, ReadFlags,
+    Replace, Result, Seek, Service, SetAttr, Statistics, WriteFlags, WritePos,
 };
 
 use super::moving::{self, Announced};
@@ -392,8 +392,8 @@ impl Service for Traced {
         self.service.xattr_names(caller, node)
     }
 
-    fn seek(&self, node: u64, offset: u64, what: Seek, gather: Option<Gather<'_>>) -> Result<u64> {
-        self.service.seek(node, offset, what, gather)
+    fn seek(&self, node: u64, offset: u64, what: Seek, flush: Option<FlushPages<'_>>) -> Result<u64> {
+        self.service.seek(node, offset, what, flush)
     }
 
     fn control(
@@ -444,18 +444,18 @@ impl Service for Traced {
         })
     }
 
-    fn change(&self, caller: Caller, node: u64, change: &Change) -> Result<(Attributes, Known)> {
+    fn change(&self, caller: Caller, node: u64, change: &SetAttr) -> Result<(Attributes, Cached)> {
         let done = self.service.change(caller, node, change);
         let verb = if change.size.is_some() { "truncate" } else { "attributes" };
         self.on(done, verb, node, [change.size, None, None])
     }
 
-    fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Known> {
+    fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Cached> {
         let done = self.service.write(node, offset, data, flags);
         self.on(done, "write", node, [Some(offset), count(data.len()), None])
     }
 
-    fn allocate(&self, caller: Caller, node: u64, mode: u32, (offset, len): (u64, u64)) -> Result<Known> {
+    fn allocate(&self, caller: Caller, node: u64, mode: u32, (offset, len): (u64, u64)) -> Result<Cached> {
         let done = self.service.allocate(caller, node, mode, (offset, len));
         let announced =
             || self.announced.take(caller, node).map(|move_| (move_.mode(), move_.offset, move_.len));
@@ -464,12 +464,12 @@ impl Service for Traced {
         self.on(done, "allocate", node, [Some(u64::from(mode)), Some(offset), Some(len)])
     }
 
-    fn copy(&self, caller: Caller, from: (u64, u64), to: Target, len: u64) -> Result<(u64, Known)> {
+    fn copy(&self, caller: Caller, from: (u64, u64), to: WritePos, len: u64) -> Result<(u64, Cached)> {
         let done = self.service.copy(caller, from, to, len);
         self.done(done, |(count, _)| What::Copied(from, (to.node, to.offset), *count))
     }
 
-    fn sync(&self, node: u64, data_only: bool) -> Result<Known> {
+    fn sync(&self, node: u64, data_only: bool) -> Result<Cached> {
         let verb = if data_only { "fdatasync" } else { "fsync" };
         self.on(self.service.sync(node, data_only), verb, node, [None; 3])
     }

@@ -20,7 +20,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use platfs_host::{Directory, Handle, Id, Place};
+use platfs_host::{Directory, Handle, Id, OutputLocation};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{Error, Result};
@@ -132,7 +132,7 @@ impl Log {
     /// Gives the directory another name, and makes a new one.
     fn set_aside(&mut self, bytes: u64) -> Result<String> {
         let rename = || {
-            let Place { directory, name, path } = Place::of(&self.place.directory)?;
+            let OutputLocation { directory, name, path } = OutputLocation::of(&self.place.directory)?;
             let aside = format!("{}.lost-{:016x}", name.to_string_lossy(), self.token);
             directory.rename(&name, &directory, &aside).map(|()| path.with_file_name(aside))
         };
@@ -149,7 +149,8 @@ impl Log {
     pub(crate) fn close(&self) {
         let is_here = self.mark.set_len(0).is_ok() && is_at(&self.mark, &self.own);
         if is_here && self.own.remove_file(MARK).is_ok() {
-            let _ = Place::of(&self.place.directory).and_then(|at| at.directory.remove_directory(&at.name));
+            let _ = OutputLocation::of(&self.place.directory)
+                .and_then(|at| at.directory.remove_directory(&at.name));
         }
     }
 

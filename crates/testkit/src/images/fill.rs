@@ -1,4 +1,4 @@
-//! What the kernel is made to do on a mounted volume, so that the volume has what its recipe is for.
+//! Work of the kernel on a mounted volume, so that the volume has what its recipe is for.
 
 use crate::odd;
 use rustix::fs::{FallocateFlags, XattrFlags};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use platfs_image::disk::{Disk, Format, Place, Verity};
+use platfs_image::disk::{Disk, Format, TreeLocation, Verity};
 
 use crate::console::Failure;
 use crate::image;
@@ -55,8 +55,8 @@ impl DiskArgs {
             None => format_of(&path, image)?,
         };
         let verity = self.verity.as_ref().map(|file| match file.is_empty() {
-            true => Place::Behind,
-            false => Place::File(file.into()),
+            true => TreeLocation::Behind,
+            false => TreeLocation::File(file.into()),
         });
         let disk = Disk { format, bmap: self.bmap.clone(), verity };
         if disk.bmap.is_some() && matches!(format, Format::Qcow2 | Format::Vhd | Format::AndroidSparse) {

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ondisk::inode::{FileType, TimeField};
 use platfs_forensics::RawImage;
 use platfs_forensics::removed::Removed;
-use platfs_host::{Directory, Facts, Kind, Output, Place, Privacy};
+use platfs_host::{Directory, Facts, Kind, Output, OutputLocation, Privacy};
 
 use crate::console::Failure;
 use crate::text::Shown;
@@ -46,8 +46,8 @@ impl<'g> Target<'g> {
 
     /// Makes the directory, or takes an empty one.
     pub(super) fn new(shown: &Path, ground: &'g RawImage) -> Result<Self, Failure> {
-        let root = match Place::through(shown) {
-            Ok(Place { directory, name, .. }) => entered(&directory, &name),
+        let root = match OutputLocation::through(shown) {
+            Ok(OutputLocation { directory, name, .. }) => entered(&directory, &name),
             // A path that ends in no name, as `.` or `/`.
             Err(error) if error.kind() == ErrorKind::InvalidInput => Directory::open(shown),
             Err(error) => Err(error),
@@ -64,7 +64,7 @@ impl<'g> Target<'g> {
     pub(super) fn recover(&mut self, one: &Removed) -> Result<Vec<u8>, Failure> {
         let unnamed = vec![format!("inode-{}", one.inode.number()).into_bytes()];
         let paths = if one.paths.is_empty() { &unnamed } else { &one.paths };
-        let mut first: Option<Place> = None;
+        let mut first: Option<OutputLocation> = None;
         for path in paths {
             let place = self.place(path, one).map_err(|error| about(&self.shown, error))?;
             let done = match &first {
@@ -83,7 +83,7 @@ impl<'g> Target<'g> {
     }
 
     /// Makes the directories above a name, and chooses a name that is free.
-    fn place(&self, path: &[u8], one: &Removed) -> io::Result<Place> {
+    fn place(&self, path: &[u8], one: &Removed) -> io::Result<OutputLocation> {
         let mut parts: Vec<Vec<u8>> = path.split(|byte| *byte == b'/').map(harmless).collect();
         let name = parts.pop().unwrap_or_default();
         let (mut directory, mut path) = (self.root.try_clone()?, PathBuf::new());
@@ -108,11 +108,11 @@ impl<'g> Target<'g> {
         }
         let name = free(&directory, &name, one)?;
         path.push(&name);
-        Ok(Place { directory, name, path })
+        Ok(OutputLocation { directory, name, path })
     }
 
     /// Makes a file whole before it has its name. Of a link only the name is taken.
-    fn make(&self, place: &Place, one: &Removed) -> io::Result<()> {
+    fn make(&self, place: &OutputLocation, one: &Removed) -> io::Result<()> {
         if one.inode.file_type() == Some(FileType::Symlink) {
             return place.directory.create(&place.name, 0o600).map(|_| ());
         }

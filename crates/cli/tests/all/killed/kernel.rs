@@ -28,7 +28,7 @@ const KINDS: [(&str, &str, &str); 4] = [
 const EACH: u64 = 20;
 
 /// A volume that is worked on, and files that are open without a name.
-struct Worked {
+struct UncleanVolume {
     // Before the mount, which they keep busy.
     nameless: Vec<File>,
     mounted: Kernel,
@@ -36,14 +36,14 @@ struct Worked {
     random: Random,
 }
 
-impl Worked {
+impl UncleanVolume {
     fn new(seed: u64) -> Self {
         let (mke2fs, size, options) = KINDS[usize::try_from(seed).unwrap() % KINDS.len()];
         let scratch = Scratch::new("crashed");
         let image = scratch.join("image");
         tool::run(tool::command("mke2fs").args(["-q", "-F"]).args(mke2fs.split(' ')).arg(&image).arg(size));
         let mounted = Kernel::kernel(&image, &format!("loop,rw,commit=3000,{options}")).unwrap();
-        Worked { nameless: Vec::new(), mounted, scratch, random: Random(seed) }
+        UncleanVolume { nameless: Vec::new(), mounted, scratch, random: Random(seed) }
     }
 
     fn place(&mut self) -> PathBuf {
@@ -127,7 +127,7 @@ fn crashes(count: u64) {
     let begun = Instant::now();
     let (mut number, mut pending, mut seed) = (0, 0, 0);
     while number < count {
-        let mut worked = Worked::new(seed);
+        let mut worked = UncleanVolume::new(seed);
         let source = worked.scratch.join("source");
         fs::write(&source, vec![7; 3000]).unwrap();
         for _ in 0..EACH.min((count - number).div_ceil(KINDS.len() as u64)) {

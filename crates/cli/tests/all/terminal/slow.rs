@@ -7,9 +7,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use fuse::{
-    Access, Attributes, Caller, Change, Entry, Errno, FileType, Gather, GiveWay, Known, Listed, NewNode,
-    Opened, ROOT, ReadFlags, Replace, Result, Seek, Service, Session, Statistics, Target, Time, Transport,
-    WriteFlags,
+    Access, Attributes, Cached, Caller, Entry, Errno, FileType, FlushPages, GiveWay, Listed, NewNode, Opened,
+    ROOT, ReadFlags, Replace, Result, Seek, Service, Session, SetAttr, Statistics, Time, Transport,
+    WriteFlags, WritePos,
 };
 
 const NAME: &[u8] = b"disk.img";
@@ -175,26 +175,26 @@ impl Service for Disk {
         Ok(read)
     }
 
-    fn write(&self, _: u64, offset: u64, data: &[u8], _: WriteFlags) -> Result<Known> {
+    fn write(&self, _: u64, offset: u64, data: &[u8], _: WriteFlags) -> Result<Cached> {
         self.pass();
         self.file.write_all_at(data, offset).map_err(host)?;
-        Ok(Known::Still)
+        Ok(Cached::Valid)
     }
 
-    fn sync(&self, _: u64, _: bool) -> Result<Known> {
+    fn sync(&self, _: u64, _: bool) -> Result<Cached> {
         self.pass();
-        Ok(Known::Still)
+        Ok(Cached::Valid)
     }
 
     fn sync_all(&self) -> Result<()> {
         Ok(())
     }
 
-    fn change(&self, _: Caller, node: u64, change: &Change) -> Result<(Attributes, Known)> {
+    fn change(&self, _: Caller, node: u64, change: &SetAttr) -> Result<(Attributes, Cached)> {
         if let Some(size) = change.size {
             self.file.set_len(size).map_err(host)?;
         }
-        Ok((self.known(node), Known::Still))
+        Ok((self.known(node), Cached::Valid))
     }
 
     fn statistics(&self, _: u64) -> Result<Statistics> {
@@ -220,7 +220,7 @@ impl Service for Disk {
         Err(Errno::NOSYS)
     }
 
-    fn seek(&self, _: u64, _: u64, _: Seek, _: Option<Gather<'_>>) -> Result<u64> {
+    fn seek(&self, _: u64, _: u64, _: Seek, _: Option<FlushPages<'_>>) -> Result<u64> {
         Err(Errno::NOSYS)
     }
 
@@ -252,14 +252,14 @@ impl Service for Disk {
         Err(Errno::PERM)
     }
 
-    fn allocate(&self, _: Caller, _: u64, mode: u32, (start, len): (u64, u64)) -> Result<Known> {
+    fn allocate(&self, _: Caller, _: u64, mode: u32, (start, len): (u64, u64)) -> Result<Cached> {
         self.pass();
         let mode = rustix::fs::FallocateFlags::from_bits_retain(mode);
         rustix::fs::fallocate(&self.file, mode, start, len)?;
-        Ok(Known::Still)
+        Ok(Cached::Valid)
     }
 
-    fn copy(&self, _: Caller, _: (u64, u64), _: Target, _: u64) -> Result<(u64, Known)> {
+    fn copy(&self, _: Caller, _: (u64, u64), _: WritePos, _: u64) -> Result<(u64, Cached)> {
         Err(Errno::NOSYS)
     }
 

@@ -3,7 +3,7 @@
 
 use ondisk::group::GroupFlags;
 use ondisk::units::Group;
-use platfs::check::{Decision, Issue, Place};
+use platfs::check::{Decision, Issue, Location};
 use platfs::ondisk;
 use testkit::fsck;
 use testkit::scratch::Scratch;
@@ -56,7 +56,7 @@ fn plant(image: &mut Image) {
 }
 
 /// Kind and place of an issue.
-fn about(issue: &Issue) -> (&'static str, Place) {
+fn about(issue: &Issue) -> (&'static str, Location) {
     (issue.kind.id, issue.place.clone())
 }
 

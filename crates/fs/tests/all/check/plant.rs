@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ondisk::group::RawGroupDescriptor;
 use ondisk::inode::Inode;
 use ondisk::superblock::RawSuperblock;
-use platfs::check::{Change, Decision, Issue, Options, Outcome, Sink, check};
+use platfs::check::{Decision, Issue, Options, Outcome, PieceChange, Sink, check};
 use platfs::device::{Device, MemoryDevice};
 use platfs::ondisk::inode::Timestamp;
 use platfs::{Format, InodeNumber, OpenOptions, State, Volume, ondisk};
@@ -382,7 +382,7 @@ pub fn assert_found(image: &Image, expected: &[&str], seen: bool) {
 pub fn assert_undone(before: &[u8], outcome: &Outcome, after: &[u8]) {
     let mut bytes = after.to_vec();
     let mut old = Vec::new();
-    let tell = |change: Change<'_>| {
+    let tell = |change: PieceChange<'_>| {
         old.push((change.offset as usize, change.old.to_vec()));
         Ok(())
     };

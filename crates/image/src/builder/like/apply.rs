@@ -1,6 +1,6 @@
 //! Changes the copy of an older image: names, contents, attributes and flags that differ, in this order.
 //!
-//! What goes is freed before anything is placed, so that its room can be used. Attributes are compared at the end, when
+//! Removed files are freed before anything is placed, so that their room can be used. Attributes are compared at the end, when
 //! nothing touches an inode's times any more; an inode that has them already is not written.
 
 use platfs::ondisk::inode::{FileType, InodeFlags, Timestamp};
@@ -8,10 +8,10 @@ use platfs::ondisk::units::InodeNumber;
 use platfs::{Attributes, Error, NewInode, Pin, Times, Volume};
 
 use super::contents::Contents;
-use super::scan::{Gone, Scan};
+use super::scan::{RemovedName, Scan};
 use crate::builder::error::BuildError;
 use crate::builder::fill::{copy_file, path_of};
-use crate::builder::wanted::Wanted;
+use crate::builder::wanted::VolumeMetadata;
 use crate::source::catalogue::Origin;
 use crate::source::{DataReader, NodeId};
 use crate::watch::{Meter, Stage};
@@ -32,7 +32,7 @@ const FORBIDDING: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
 struct Applier<'a, 'c> {
     scan: &'a Scan<'c>,
     volume: &'a Volume,
-    wanted: Wanted<'c>,
+    wanted: VolumeMetadata<'c>,
     meter: &'a mut Meter,
     /// By node: its inode.
     inodes: Vec<Option<InodeNumber>>,
@@ -48,7 +48,7 @@ struct Applier<'a, 'c> {
 pub(super) fn apply<'c>(
     scan: &Scan<'c>,
     volume: &Volume,
-    wanted: Wanted<'c>,
+    wanted: VolumeMetadata<'c>,
     meter: &mut Meter,
 ) -> Result<u64, BuildError> {
     let inodes = scan.kept.clone();
@@ -98,7 +98,7 @@ impl<'a> Applier<'a, '_> {
     }
 
     /// Removes a name, and of a directory all that is in it.
-    fn remove(&self, gone: &Gone) -> Result<(), BuildError> {
+    fn remove(&self, gone: &RemovedName) -> Result<(), BuildError> {
         if !gone.is_directory {
             return Ok(self.volume.unlink(gone.directory, &gone.name)?);
         }
@@ -262,7 +262,7 @@ fn sorted(mut xattrs: Vec<(Vec<u8>, Vec<u8>)>) -> Vec<(Vec<u8>, Vec<u8>)> {
     xattrs
 }
 
-/// Whether inodes with or without room for more can hold all times.
+/// Returns true if inodes with or without room for more can hold all times.
 fn is_held(times: &Times, is_old: bool) -> bool {
     let latest = if is_old { Timestamp::LATEST_OLD } else { Timestamp::LATEST_EXTRA };
     let Times { access, modify, change, create } = *times;

@@ -1,4 +1,4 @@
-//! Whether the contents of a file are the same as in the older image, and where they differ.
+//! Comparison of a file's contents with those in the older image.
 //!
 //! Contents are compared byte by byte: no time or length is trusted. A file of the same number of blocks, in which few
 //! stretches differ, is changed where it lies; any other gets new blocks, all in one place if there is one.
@@ -65,7 +65,7 @@ impl Pair<'_, '_> {
         Ok(differing.verdict(size, old.size()))
     }
 
-    /// Whether two files have the same bytes.
+    /// Returns true if two files have the same bytes.
     ///
     /// # Errors
     /// As [`Pair::compare`].
@@ -97,7 +97,7 @@ impl Pair<'_, '_> {
         Ok(())
     }
 
-    /// Whether the older file has bytes other than zero where the source has a hole.
+    /// Returns true if the older file has bytes other than zero where the source has a hole.
     fn is_data(
         &mut self,
         number: InodeNumber,
@@ -162,7 +162,7 @@ impl Differing {
         }
     }
 
-    /// What to do with a file that has `size` bytes and had `old`.
+    /// Returns the treatment of a file that has `size` bytes and had `old`.
     fn verdict(self, size: u64, old: u64) -> Contents {
         if self.ranges.is_empty() && size == old {
             return Contents::Same;

@@ -13,7 +13,7 @@
 //! | `room` | whether the volume has to grow |
 //! | `apply` | the changes, on the copy |
 //!
-//! What free blocks hold stays, as after any removal: bytes that nobody asked to change are bytes that need not travel.
+//! Contents of free blocks stay, as after any removal: bytes that nobody asked to change are bytes that need not travel.
 
 mod apply;
 mod contents;
@@ -32,14 +32,14 @@ use platfs::{OpenOptions, Volume, check};
 use super::error::BuildError;
 use super::identity::{self, Identity};
 use super::job::built;
-use super::wanted::Wanted;
+use super::wanted::VolumeMetadata;
 use super::{Builder, Built};
 use crate::output::{Output, device_of};
 use crate::source::Catalogue;
 use crate::watch::Stage;
 use scan::Scan;
 
-/// What an image took over from an older one.
+/// Counts of what an image took over from an older one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Update {
@@ -61,10 +61,10 @@ pub struct Update {
 ///
 /// # Errors
 /// A device without an ext2, ext3 or ext4 volume.
-pub fn identifiers(old: &Arc<dyn Device>) -> Result<super::identity::Stated, platfs::Error> {
+pub fn identifiers(old: &Arc<dyn Device>) -> Result<super::identity::GivenIdentity, platfs::Error> {
     let raw = platfs::read_superblock(&**old)?;
     let (uuid, hash_seed) = (Some(raw.s_uuid), Some(seed_of(&raw)));
-    Ok(super::identity::Stated { uuid, hash_seed, time: None })
+    Ok(super::identity::GivenIdentity { uuid, hash_seed, time: None })
 }
 
 fn seed_of(raw: &platfs::ondisk::superblock::RawSuperblock) -> [u8; 16] {
@@ -98,10 +98,10 @@ pub(super) fn build(builder: &Builder<'_>, old: &Arc<dyn Device>, path: &Path) -
         copied.map_err(BuildError::output("copy the older image to", path))?;
         Ok::<_, BuildError>(scan)
     })?;
-    let room = room::Room { scan: &scan, was: &was, size: builder.size, now: now(&identity) };
+    let room = room::SpaceNeeds { scan: &scan, was: &was, size: builder.size, now: now(&identity) };
     let grown = room.make(&output, path)?;
     let volume = open_new(Arc::new(device()?.without_flush()), &identity)?;
-    let wanted = Wanted { catalogue, settle_times: !builder.keep_times };
+    let wanted = VolumeMetadata { catalogue, settle_times: !builder.keep_times };
     let clamped = apply::apply(&scan, &volume, wanted, &mut meter)?;
     meter.begin(Stage::Finishing, None, None)?;
     volume.sync()?;
@@ -139,9 +139,9 @@ fn open_old(old: &Arc<dyn Device>) -> Result<Volume, BuildError> {
     Ok(volume)
 }
 
-/// Whether the older image is in order.
+/// Checks that the older image is in order.
 fn in_order(old: &Arc<dyn Device>) -> Result<(), BuildError> {
-    let mut found = Found(None);
+    let mut found = FirstFlaw(None);
     let checked = check::check(Arc::clone(old), &check::Options::default(), &mut found);
     match (checked, found.0) {
         (Err(error), _) => Err(refused(format!("can't be checked: {error}"))),
@@ -151,9 +151,9 @@ fn in_order(old: &Arc<dyn Device>) -> Result<(), BuildError> {
 }
 
 /// The first thing found that makes a volume unfit to be changed.
-struct Found(Option<String>);
+struct FirstFlaw(Option<String>);
 
-impl check::Sink for Found {
+impl check::Sink for FirstFlaw {
     fn issue(&mut self, issue: check::Issue) -> check::Decision {
         if issue.kind.severity > check::Severity::Untidy && self.0.is_none() {
             self.0 = Some(format!("{}: {}", issue.kind.id, issue.found));

@@ -41,14 +41,14 @@ const TABLES: u64 = 16;
 const MEMORY: u64 = 1 << 30;
 
 /// Needs of the changes.
-pub(super) struct Room<'a, 'c> {
+pub(super) struct SpaceNeeds<'a, 'c> {
     pub(super) scan: &'a Scan<'c>,
     pub(super) was: &'a Volume,
     pub(super) size: Size,
     pub(super) now: Timestamp,
 }
 
-impl Room<'_, '_> {
+impl SpaceNeeds<'_, '_> {
     /// Makes the volume in `output` as long as it has to be; the bytes by which it grew.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ const CANDIDATES: usize = 4;
 const LOST_FOUND: &[u8] = b"lost+found";
 
 /// A name that the source has not.
-pub(super) struct Gone {
+pub(super) struct RemovedName {
     pub(super) directory: InodeNumber,
     pub(super) name: Vec<u8>,
     pub(super) inode: InodeNumber,
@@ -31,20 +31,20 @@ pub(super) struct Gone {
 }
 
 /// A name that the older image has not.
-pub(super) struct New<'c> {
+pub(super) struct AddedName<'c> {
     pub(super) directory: NodeId,
     pub(super) name: &'c [u8],
     pub(super) node: NodeId,
 }
 
-/// What becomes of the older image.
+/// Plan that turns the older image into the new one.
 pub(super) struct Scan<'c> {
     pub(super) catalogue: &'c Catalogue,
     /// By node: the inode that it keeps.
     pub(super) kept: Vec<Option<InodeNumber>>,
-    pub(super) gone: Vec<Gone>,
+    pub(super) gone: Vec<RemovedName>,
     /// Parents before what is in them.
-    pub(super) new: Vec<New<'c>>,
+    pub(super) new: Vec<AddedName<'c>>,
     /// Files whose contents change, with what is done about it, in the order of the walk.
     pub(super) data: Vec<(NodeId, Contents)>,
     /// Flags of files of the host, as far as there are any.
@@ -53,7 +53,7 @@ pub(super) struct Scan<'c> {
 }
 
 /// A directory of the source and the one of the older image that it keeps.
-struct Both {
+struct DirectoryPair {
     node: NodeId,
     number: InodeNumber,
     names: BTreeMap<Vec<u8>, (InodeNumber, FileType)>,
@@ -66,7 +66,7 @@ struct Scanner<'a, 'c> {
     buffer: Vec<u8>,
     /// Inodes that a node keeps.
     claimed: HashMap<InodeNumber, NodeId>,
-    both: Vec<Both>,
+    both: Vec<DirectoryPair>,
     meter: &'a mut Meter,
 }
 
@@ -103,7 +103,7 @@ impl<'c> Scan<'c> {
         self.kept.get(node.index()).copied().flatten()
     }
 
-    /// Whether the image becomes the older one.
+    /// Returns true if the image becomes the older one, unchanged.
     pub(super) fn is_empty(&self) -> bool {
         self.gone.is_empty() && self.new.is_empty() && self.data.is_empty()
     }
@@ -122,7 +122,7 @@ impl<'c> Scanner<'_, 'c> {
         let catalogue = self.scan.catalogue;
         let mut waiting = vec![(catalogue.root(), InodeNumber::ROOT)];
         while let Some((node, number)) = waiting.pop() {
-            let both = Both { node, number, names: self.names_of(number)? };
+            let both = DirectoryPair { node, number, names: self.names_of(number)? };
             for (name, child) in catalogue.children(node) {
                 self.meter.file()?;
                 let Some((inode, kind)) = both.names.get(name).copied() else { continue };
@@ -157,7 +157,7 @@ impl<'c> Scanner<'_, 'c> {
         Ok(names)
     }
 
-    /// Whether an inode can become what the source has: contents and attributes can change, nothing else.
+    /// Returns true if an inode can become what the source has: contents and attributes can change, nothing else.
     fn is_kind(&self, node: NodeId, inode: InodeNumber, kind: FileType) -> Result<bool, BuildError> {
         let metadata = self.scan.catalogue.metadata(node);
         if file_type(metadata.kind) != kind {
@@ -177,7 +177,7 @@ impl<'c> Scanner<'_, 'c> {
     fn names(&mut self) {
         let catalogue = self.scan.catalogue;
         let mut stay: HashSet<(NodeId, &[u8])> = HashSet::new();
-        for Both { node, number, names } in std::mem::take(&mut self.both) {
+        for DirectoryPair { node, number, names } in std::mem::take(&mut self.both) {
             let kept = |name: &[u8]| catalogue.lookup(node, name).and_then(|child| self.scan.kept(child));
             stay.extend(catalogue.children(node).filter_map(|(name, _)| {
                 let had = names.get(name).map(|(inode, _)| *inode);
@@ -190,14 +190,14 @@ impl<'c> Scanner<'_, 'c> {
                     child.is_none() && number == InodeNumber::ROOT && name == LOST_FOUND && is_directory;
                 let stays = child.is_some_and(|child| self.scan.kept(child) == Some(inode));
                 if !stays && !is_own {
-                    self.scan.gone.push(Gone { directory: number, name, inode, is_directory });
+                    self.scan.gone.push(RemovedName { directory: number, name, inode, is_directory });
                 }
             }
         }
         self.scan.gone.sort_by(|a, b| (a.directory, &a.name).cmp(&(b.directory, &b.name)));
         self.scan.update.removed = self.scan.gone.len() as u64;
         let new = catalogue.walk().filter(|step| !stay.contains(&(step.directory, step.name)));
-        let new = new.map(|step| New { directory: step.directory, name: step.name, node: step.node });
+        let new = new.map(|step| AddedName { directory: step.directory, name: step.name, node: step.node });
         self.scan.new = new.collect();
     }
 
@@ -284,7 +284,7 @@ impl<'c> Scanner<'_, 'c> {
         files
     }
 
-    /// What becomes of the contents of a file.
+    /// Decides how the contents of a file are updated.
     fn contents_of(&mut self, node: NodeId) -> Result<Contents, BuildError> {
         let catalogue = self.scan.catalogue;
         let has_data = catalogue.metadata(node).size > 0;

@@ -21,7 +21,7 @@ impl CatalogueBuilder {
         Ok(id)
     }
 
-    /// What a file is.
+    /// Returns the kind of a file.
     pub(in crate::source) fn kind(&self, id: NodeId) -> Option<NodeKind> {
         self.nodes.get(id.index()).map(|node| node.kind)
     }

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
 
-/// What a new file is.
+/// Kind of a new file, with its contents.
 #[derive(Clone, Copy, Debug)]
 pub enum NewNode<'a> {
     /// A directory.
@@ -172,7 +172,7 @@ impl CatalogueBuilder {
         }
     }
 
-    /// What is put from here on is a layer of its own, over all before it.
+    /// Begins a layer of its own, over all that was put before.
     pub fn begin_layer(&mut self) {
         self.layers.push(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
     }

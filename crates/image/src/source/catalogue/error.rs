@@ -26,7 +26,7 @@ pub enum CatalogueError {
     NoTarget {
         /// The link.
         path: Vec<u8>,
-        /// What it names.
+        /// Name that it leads to.
         target: Vec<u8>,
     },
     /// A hard link to a directory.

@@ -136,7 +136,7 @@ fn xattr_bytes(xattr: &Xattr) -> u64 {
     2 * (size_of::<Xattr>() + xattr.name.len() + xattr.value.len()) as u64
 }
 
-/// Whether Linux has a place for an attribute of that name: archives of other systems bring more.
+/// Returns true if Linux has a place for an attribute of that name: archives of other systems bring more.
 fn is_kept(name: &[u8]) -> bool {
     let namespaces: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     let rest = namespaces.iter().find_map(|namespace| name.strip_prefix(*namespace));

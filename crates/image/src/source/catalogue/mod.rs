@@ -118,7 +118,7 @@ pub struct Catalogue {
     flags: HashMap<NodeId, InodeFlags>,
     /// The first node of each layer.
     layers: Vec<u32>,
-    /// What had the name of a node before.
+    /// Nodes that had the name of a node before.
     replaced: HashMap<NodeId, NodeId>,
     summary: Summary,
     pub(super) lost: LostData,
@@ -171,7 +171,7 @@ impl Catalogue {
         self.summary
     }
 
-    /// What a file is.
+    /// Returns the metadata of a file.
     #[must_use]
     pub fn metadata(&self, id: NodeId) -> Metadata {
         let node = self.node(id);

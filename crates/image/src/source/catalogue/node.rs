@@ -1,4 +1,4 @@
-//! What a catalogue remembers of each file: compact, about a hundred bytes with its name.
+//! Nodes of a catalogue: compact, about a hundred bytes for each file with its name.
 
 use crate::archive::{Device, Timestamp};
 use crate::source::attributes::{Ids, Stamps};
@@ -40,7 +40,7 @@ pub enum NodeKind {
     Socket,
 }
 
-/// What a file is, apart from names and contents.
+/// Metadata of a file, apart from names and contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// The kind.
@@ -81,7 +81,7 @@ pub struct Extent {
     pub origin_offset: u64,
 }
 
-/// What differs by kind.
+/// Data that differ by kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Content {
     /// A directory's contents: entries point here, not at the node, so that giving a directory new contents

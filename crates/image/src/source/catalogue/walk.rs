@@ -12,7 +12,7 @@ pub struct Step<'c> {
     pub name: &'c [u8],
     /// The file it names.
     pub node: NodeId,
-    /// Whether the walk met no other name of this file before: its data are due now.
+    /// True if the walk met no other name of this file before: its data are due now.
     pub first: bool,
     /// How many directories lie above: 1 for the root's entries.
     pub depth: usize,

@@ -1,6 +1,6 @@
 //! A directory as a layer over others: what its whiteouts hide, and what its attributes say to overlayfs.
 
-use super::list::Found;
+use super::list::ListedEntry;
 use super::queue::Job;
 use super::{Tree, device_of, join};
 use crate::archive::Xattr;
@@ -43,8 +43,8 @@ impl Tree<'_> {
     pub(super) fn whiteouts(
         &mut self,
         job: &Job,
-        found: Vec<Found>,
-    ) -> Result<Vec<(Found, Sign)>, SourceError> {
+        found: Vec<ListedEntry>,
+    ) -> Result<Vec<(ListedEntry, Sign)>, SourceError> {
         if !self.is_layer {
             return Ok(found.into_iter().map(|found| (found, Sign::None)).collect());
         }

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// An entry as the host reports it.
-pub(super) struct Found {
+pub(super) struct ListedEntry {
     pub(super) name: Vec<u8>,
     pub(super) facts: Facts,
     pub(super) xattrs: Vec<Xattr>,
@@ -102,7 +102,7 @@ impl<'a> Lister<'a> {
         &mut self,
         directory: &mut Directory,
         path: &[u8],
-    ) -> Result<(Vec<Found>, LeftOut), Failed> {
+    ) -> Result<(Vec<ListedEntry>, LeftOut), Failed> {
         let names = directory.names().map_err(|error| Failed::new("list", path, error))?;
         let (mut found, mut left_out) = (Vec::with_capacity(names.len()), Vec::new());
         for name in names.into_iter().map(OsString::into_vec) {
@@ -118,7 +118,7 @@ impl<'a> Lister<'a> {
         Ok((found, left_out))
     }
 
-    fn look(&mut self, directory: &Directory, name: Vec<u8>, path: &[u8]) -> Result<Found, Failed> {
+    fn look(&mut self, directory: &Directory, name: Vec<u8>, path: &[u8]) -> Result<ListedEntry, Failed> {
         let failed = |action| move |error| Failed::new(action, path, error);
         let at = OsStr::from_bytes(&name);
         let facts = directory.look(at).map_err(failed("look at"))?;
@@ -137,7 +137,7 @@ impl<'a> Lister<'a> {
             Kind::Symlink => target = directory.read_link(at).map_err(failed("read"))?.into_vec(),
             _ => {}
         }
-        Ok(Found { name, facts, xattrs: owned(xattrs), runs, target, flags })
+        Ok(ListedEntry { name, facts, xattrs: owned(xattrs), runs, target, flags })
     }
 
     /// The attributes of the directory that the source is.

@@ -22,7 +22,7 @@ use super::error::{SourceError, SourceWarning};
 use super::overlayfs::Sign;
 use super::reading::Reading;
 use crate::archive::{Device, Times, Timestamp, Xattr};
-use list::{Found, LeftOut, Lister};
+use list::{LeftOut, ListedEntry, Lister};
 use platfs_host::{Directory, Facts, Id, Kind};
 use queue::{Job, Queue};
 use rustix::io::Errno;
@@ -148,7 +148,7 @@ struct Listing {
     /// The directory with its file system; none if it was not entered.
     directory: Option<(Arc<Directory>, u64)>,
     job: Job,
-    found: Vec<Found>,
+    found: Vec<ListedEntry>,
     left_out: LeftOut,
 }
 
@@ -242,7 +242,7 @@ impl Tree<'_> {
         &mut self,
         job: &Job,
         path: &[u8],
-        (found, sign): (&Found, Sign),
+        (found, sign): (&ListedEntry, Sign),
     ) -> Result<Option<(NodeId, u32)>, SourceError> {
         let facts = &found.facts;
         let is_directory = facts.kind == Kind::Directory;
@@ -271,7 +271,7 @@ impl Tree<'_> {
     }
 
     /// Puts a file that is no directory. `None` for a kind that no file system of ours has.
-    fn put_leaf(&mut self, job: &Job, found: &Found) -> Result<Option<NodeId>, CatalogueError> {
+    fn put_leaf(&mut self, job: &Job, found: &ListedEntry) -> Result<Option<NodeId>, CatalogueError> {
         let facts = &found.facts;
         let device = device_of(facts);
         let new = match facts.kind {

@@ -87,7 +87,7 @@ pub(super) fn docker_image<'i>(
     }
 }
 
-/// Whether an image is for the platform that was asked for, by its configuration.
+/// Refuses an image whose configuration names another platform than the one that was asked for.
 pub(super) fn refuse_other(own: Option<&Platform>, wanted: &str) -> Result<(), String> {
     match own {
         Some(platform) if platform.fits(wanted) => Ok(()),
@@ -118,13 +118,13 @@ fn has_name(image: &Descriptor, name: &str) -> bool {
     names_of(image).iter().any(|own| is_meant(own, name)) || is_digest(&image.digest, name)
 }
 
-/// Whether `name` is a digest, or enough of its beginning, with or without the algorithm.
+/// Returns true if `name` is a digest, or enough of its beginning, with or without the algorithm.
 fn is_digest(digest: &str, name: &str) -> bool {
     let hex = |text: &str| text.split_once(':').map_or(text, |(_, hex)| hex).to_owned();
     hex(name).len() >= DIGITS_LEAST && (digest.starts_with(name) || hex(digest).starts_with(name))
 }
 
-/// Whether `name` means the image `own`: its whole name, or what follows a registry or repository in it; the tag
+/// Returns true if `name` means the image `own`: its whole name, or what follows a registry or repository in it; the tag
 /// `latest` need not be said.
 fn is_meant(own: &str, name: &str) -> bool {
     let ends =
@@ -151,7 +151,7 @@ impl Platform {
         format!("{}/{}{variant}", self.os, self.architecture)
     }
 
-    /// Whether this is `OS/ARCHITECTURE[/VARIANT]`; what is not said on one side fits anything.
+    /// Returns true if this is `OS/ARCHITECTURE[/VARIANT]`; what is not said on one side fits anything.
     fn fits(&self, wanted: &str) -> bool {
         self.rank(wanted).is_some()
     }

@@ -5,7 +5,7 @@ use crate::watch::Meter;
 use sha2::{Sha256, Sha512};
 use std::io::Read;
 
-/// What a blob must hash to.
+/// Digest that a blob must hash to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Digest {
     algorithm: Algorithm,
@@ -47,7 +47,7 @@ impl Digest {
         format!("blobs/{algorithm}/{}", self.hex)
     }
 
-    /// Whether the stream, which messages call `name`, hashes to this.
+    /// Returns true if the stream, which messages call `name`, hashes to this.
     pub(super) fn holds(
         &self,
         stream: impl Read,

@@ -15,7 +15,7 @@ use super::catalogue::CatalogueBuilder;
 use super::compression;
 use super::error::{SourceError, SourceWarning};
 use super::reading::Reading;
-use super::tar::{self, Signs};
+use super::tar::{self, WhiteoutStyle};
 use crate::archive::Input;
 use digest::Digest;
 use serde::Deserialize;
@@ -185,7 +185,7 @@ fn read_layers(
         let blob = store.blob(reading, layer)?;
         let unpacked = compression::unpacked(reading, blob, &layer.digest)?;
         builder.begin_layer();
-        tar::read_layer(reading, builder, (&unpacked, Signs::Names), &layer.digest)?;
+        tar::read_layer(reading, builder, (&unpacked, WhiteoutStyle::Names), &layer.digest)?;
     }
     Ok(())
 }
@@ -273,7 +273,7 @@ pub(super) fn read_docker_archive(
         let digest = Digest::parse(diff_id).map_err(|problem| store.problem(problem))?;
         store.verify(reading, &digest, &unpacked, layer)?;
         builder.begin_layer();
-        tar::read_layer(reading, builder, (&unpacked, Signs::Names), layer)?;
+        tar::read_layer(reading, builder, (&unpacked, WhiteoutStyle::Names), layer)?;
     }
     Ok(())
 }

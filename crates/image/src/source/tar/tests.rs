@@ -44,7 +44,7 @@ fn layered(layers: &[Section]) -> Catalogue {
         read_layer(
             &mut Reading::new(&SourceOptions::new()).unwrap(),
             &mut builder,
-            (layer, Signs::Names),
+            (layer, WhiteoutStyle::Names),
             "layer",
         )
         .unwrap();
@@ -168,7 +168,7 @@ fn what_a_layer_has_below_a_file_of_a_lower_one_takes_its_place() {
     let mut reading = Reading::new(&SourceOptions::new()).unwrap();
     for layer in [files(&["foo", "bar"]), files(&["foo/inside", "bar/.wh.gone"])] {
         builder.begin_layer();
-        read_layer(&mut reading, &mut builder, (&layer, Signs::Names), "layer").unwrap();
+        read_layer(&mut reading, &mut builder, (&layer, WhiteoutStyle::Names), "layer").unwrap();
     }
     let tree = builder.finish();
     assert_eq!(names(&tree), ["bar", "foo", "inside"]);
@@ -177,8 +177,13 @@ fn what_a_layer_has_below_a_file_of_a_lower_one_takes_its_place() {
     let mut builder = CatalogueBuilder::new(SourceOptions::default()).unwrap();
     builder.begin_layer();
     assert!(
-        read_layer(&mut reading, &mut builder, (&files(&["foo", "foo/inside"]), Signs::Names), "layer")
-            .is_err()
+        read_layer(
+            &mut reading,
+            &mut builder,
+            (&files(&["foo", "foo/inside"]), WhiteoutStyle::Names),
+            "layer"
+        )
+        .is_err()
     );
 }
 

@@ -1,6 +1,6 @@
 //! Lines of a load file: a call's name, its arguments, and what it returned.
 
-/// What a line asks for. Handles are the load file's own numbers.
+/// Call that a line asks for. Handles are the load file's own numbers.
 #[derive(Debug)]
 pub(super) enum Call {
     /// A name is looked for, whether or not it is there.

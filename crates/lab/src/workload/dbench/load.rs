@@ -141,7 +141,7 @@ impl Script {
         self.close(handle);
     }
 
-    /// What a round does in each directory, and between them on the files that stay.
+    /// Runs a round in each directory, and between them on the files that stay.
     fn round(&mut self, round: u64) {
         let turns = PROGRAMS.len() as u64;
         for (program, turn) in PROGRAMS.into_iter().zip(0..) {
@@ -237,7 +237,7 @@ impl Script {
 mod tests {
     use super::*;
 
-    /// What the lines of a kind are, and the sum of their last numbers.
+    /// Number of lines of a kind, and the sum of their last numbers.
     fn counts(text: &str, kind: &str) -> (u64, u64) {
         let of = text.lines().filter(|line| line.starts_with(kind));
         let bytes = |line: &str| line.split(' ').nth_back(1).and_then(|word| word.parse().ok()).unwrap_or(0);

@@ -34,7 +34,7 @@ pub(super) fn phases(scale: &Scale) -> Result<Vec<Phase>, String> {
     Ok(vec![Phase::new("begin", vec![root]), Phase::new("load", (1..=clients).map(client).collect())])
 }
 
-/// What a client has made and holds open.
+/// Files that a client has made and holds open.
 struct Player {
     /// Its directory in place of that of the load file's client 1.
     own: String,

@@ -97,7 +97,7 @@ fn plain(word: &str) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Whether a path is one that a mount has: every part a name.
+/// Returns true if a path is one that a mount has: every part a name.
 fn is_path(path: &str) -> bool {
     let part = |part: &str| !matches!(part, "" | "." | "..") && part.len() <= 255 && !part.contains('\0');
     path == "/"

@@ -3,7 +3,7 @@
 //! Owns: when it must ask, and that what it takes has room promised. Excludes where little begins (`nearly_full`), and
 //! how a call is looked at (`calls`).
 
-use fuse::{Caller, Known};
+use fuse::{Cached, Caller};
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::{Error, Metadata};
@@ -23,15 +23,15 @@ impl Tree {
     }
 
     /// A file is open for writing from now on. Says whether writes to it must be asked for.
-    pub(super) fn opened_for_writing(&self, number: InodeNumber) -> Result<Known, Failed> {
+    pub(super) fn opened_for_writing(&self, number: InodeNumber) -> Result<Cached, Failed> {
         if !self.terms.writeback {
-            return Ok(Known::Still);
+            return Ok(Cached::Valid);
         }
         self.nearly_full.opened(number);
         if self.volume.quota().is_enforced() {
             self.look_at_limits(&self.volume.metadata(number)?);
         }
-        Ok(if self.asks(number) { Known::Stale } else { Known::Still })
+        Ok(if self.asks(number) { Cached::Stale } else { Cached::Valid })
     }
 
     /// A file is made and opened in one call. Its limits were looked at when it was made.

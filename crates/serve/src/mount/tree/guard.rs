@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fuse::{Access, Caller, Change, Errno, Replace, SetTime};
+use fuse::{Access, Caller, Errno, Replace, SetAttr, SetTime};
 use ondisk::acl::Acl;
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
@@ -213,7 +213,7 @@ impl Tree {
     }
 
     /// The caller may change these attributes; the change that it comes to.
-    pub(super) fn guard_change(&self, file: &Metadata, change: &Change) -> Result<Change, Failed> {
+    pub(super) fn guard_change(&self, file: &Metadata, change: &SetAttr) -> Result<SetAttr, Failed> {
         let Some(guard) = self.guard.as_ref().filter(|_| !change.by_handle) else { return Ok(*change) };
         if change.size.is_some() {
             self.must(guard, file, WRITE)?;
@@ -234,12 +234,12 @@ impl Tree {
             _ if guard.allows(|who| who.settable(permissions, group) == permissions) => permissions,
             _ => guard.who().settable(permissions, group),
         };
-        Ok(Change { permissions: Some(settable), ..*change })
+        Ok(SetAttr { permissions: Some(settable), ..*change })
     }
 
     /// Both times become now by who may write; any other times are the owner's to set. The kernel itself brings the
     /// time of a change, with the other time as it is.
-    fn guard_times(&self, guard: &Guard, file: &Metadata, change: &Change) -> Result<(), Failed> {
+    fn guard_times(&self, guard: &Guard, file: &Metadata, change: &SetAttr) -> Result<(), Failed> {
         // A change of size brings times of its own.
         if change.size.is_some() || change.access.is_none() && change.modify.is_none() {
             return Ok(());

@@ -26,8 +26,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use fuse::{
-    Access, Attributes, Caller, CatchUp, Change, Entry, Errno, Gather, Known, Listed, NewNode, Notifier,
-    Opened, ReadFlags, Replace, Scheduling, Seek, Service, Statistics, Target, WriteFlags,
+    Access, Attributes, Cached, Caller, CatchUp, Entry, Errno, FlushPages, Listed, NewNode, Notifier, Opened,
+    ReadFlags, Replace, Scheduling, Seek, Service, SetAttr, Statistics, WriteFlags, WritePos,
 };
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
@@ -514,10 +514,10 @@ impl Tree {
 
     /// What the kernel knows of the space of a file that was synced: it asks for it only after a file was closed. It is
     /// made to ask where the space is another than at the last sync.
-    fn space_known(&self, number: InodeNumber) -> Result<Known, Failed> {
+    fn space_known(&self, number: InodeNumber) -> Result<Cached, Failed> {
         let sectors = self.volume.metadata(number)?.sectors;
         let before = self.synced_space().insert(number, sectors);
-        Ok(if before == Some(sectors) { Known::Still } else { Known::Stale })
+        Ok(if before == Some(sectors) { Cached::Valid } else { Cached::Stale })
     }
 
     fn synced_space(&self) -> MutexGuard<'_, HashMap<InodeNumber, u64>> {
@@ -714,8 +714,8 @@ impl Service for Tree {
         })
     }
 
-    fn seek(&self, node: u64, offset: u64, what: Seek, gather: Option<Gather<'_>>) -> fuse::Result<u64> {
-        self.answer(Verb::Lseek, node, b"", || self.seek_to(node, offset, what, gather))
+    fn seek(&self, node: u64, offset: u64, what: Seek, flush: Option<FlushPages<'_>>) -> fuse::Result<u64> {
+        self.answer(Verb::Lseek, node, b"", || self.seek_to(node, offset, what, flush))
     }
 
     fn control(
@@ -809,18 +809,18 @@ impl Service for Tree {
         self.alter(Verb::Rename, from, Changed::Names, |at| at.move_name(caller, from, to, replace))
     }
 
-    fn change(&self, caller: Caller, node: u64, change: &Change) -> fuse::Result<(Attributes, Known)> {
+    fn change(&self, caller: Caller, node: u64, change: &SetAttr) -> fuse::Result<(Attributes, Cached)> {
         if let Some(proof) = self.proof(node) {
-            let changed = || Ok((proof.change(change)?, Known::Still));
+            let changed = || Ok((proof.change(change)?, Cached::Valid));
             return self.answer(Verb::SetAttr, node, b"", changed);
         }
         let caller = self.taken_for(caller);
         let work = |at: &Altering<'_>| at.change_attributes(caller, node, change);
         let attributes = self.alter(Verb::SetAttr, (node, b""), Changed::Inode, work)?;
-        Ok((attributes, if self.keeps_attributes(node) { Known::Still } else { Known::Stale }))
+        Ok((attributes, if self.keeps_attributes(node) { Cached::Valid } else { Cached::Stale }))
     }
 
-    fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> fuse::Result<Known> {
+    fn write(&self, node: u64, offset: u64, data: &[u8], flags: WriteFlags) -> fuse::Result<Cached> {
         let work = |at: &Altering<'_>| at.write_from(node, offset, data, flags);
         let done = self.alter(Verb::Write, (node, b""), Changed::Inode, work);
         self.little_is_left(self.nearly_full.took(&self.volume, data.len() as u64));
@@ -834,7 +834,7 @@ impl Service for Tree {
         done
     }
 
-    fn allocate(&self, caller: Caller, node: u64, mode: u32, range: (u64, u64)) -> fuse::Result<Known> {
+    fn allocate(&self, caller: Caller, node: u64, mode: u32, range: (u64, u64)) -> fuse::Result<Cached> {
         let caller = self.taken_for(caller);
         let work = |at: &Altering<'_>| at.change_space(caller, node, mode, range);
         let done = self.alter(Verb::Fallocate, (node, b""), Changed::Inode, work);
@@ -842,7 +842,7 @@ impl Service for Tree {
         done
     }
 
-    fn copy(&self, caller: Caller, from: (u64, u64), to: Target, len: u64) -> fuse::Result<(u64, Known)> {
+    fn copy(&self, caller: Caller, from: (u64, u64), to: WritePos, len: u64) -> fuse::Result<(u64, Cached)> {
         let caller = self.taken_for(caller);
         let work = |at: &Altering<'_>| at.copy_range(caller, from, to, len);
         let done = self.alter(Verb::CopyRange, (to.node, b""), Changed::Inode, work);
@@ -851,15 +851,15 @@ impl Service for Tree {
         done
     }
 
-    fn sync(&self, node: u64, data_only: bool) -> fuse::Result<Known> {
+    fn sync(&self, node: u64, data_only: bool) -> fuse::Result<Cached> {
         self.answer(Verb::Fsync, node, b"", || {
             if !self.terms.writable {
-                return Ok(Known::Still);
+                return Ok(Cached::Valid);
             }
             if node == fuse::ROOT {
                 // For `plat sync`: the kernel does not pass on `syncfs`.
                 self.stable(|| Ok(self.volume_now().sync()?))?;
-                return Ok(Known::Still);
+                return Ok(Cached::Valid);
             }
             let number = self.inode(node)?;
             // The kernel reports to the caller what became of its pages.

@@ -7,7 +7,7 @@
 //!
 //! A node says by its number which ticket it is of, and which file: as high a number is no inode's.
 
-use fuse::{Access, Attributes, Caller, Change, Entry, Errno, FileType, Kind, Time};
+use fuse::{Access, Attributes, Caller, Entry, Errno, FileType, Kind, SetAttr, Time};
 
 use super::{Tree, callers};
 use crate::bulk::Act;
@@ -184,7 +184,7 @@ impl Proof<'_> {
         self.note_of(self.is(Part::Place), Act::List)
     }
 
-    pub(super) fn change(&self, change: &Change) -> fuse::Result<Attributes> {
+    pub(super) fn change(&self, change: &SetAttr) -> fuse::Result<Attributes> {
         if change.permissions.is_some_and(|bits| bits & SET_ID == SET_ID) {
             self.note_of(self.is(Part::File), Act::SetId)?;
         }

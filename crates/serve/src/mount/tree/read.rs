@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use fuse::{Caller, Entry, Errno, Gather, Known, Listed, ReadFlags, Seek};
+use fuse::{Cached, Caller, Entry, Errno, FlushPages, Listed, ReadFlags, Seek};
 use ondisk::corrupt::Place;
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::InodeNumber;
@@ -149,11 +149,11 @@ impl Tree {
     }
 
     /// Notes that a file is opened to be read: the kernel serves what is in its pages without a word.
-    pub(super) fn count_opening(&self, number: InodeNumber) -> Result<Known, Failed> {
+    pub(super) fn count_opening(&self, number: InodeNumber) -> Result<Cached, Failed> {
         let facts = self.volume.metadata(number)?;
         let is_file = facts.file_type == FileType::Regular;
         let is_noted = is_file && self.note_access(number, Some(&facts));
-        Ok(if is_noted { Known::Stale } else { Known::Still })
+        Ok(if is_noted { Cached::Stale } else { Cached::Valid })
     }
 
     /// Notes that something was read, as far as the kernel's rules ask for it; says whether they do. That it can't be noted
@@ -188,33 +188,33 @@ impl Tree {
         node: u64,
         offset: u64,
         what: Seek,
-        gather: Option<Gather<'_>>,
+        flush: Option<FlushPages<'_>>,
     ) -> Result<u64, Failed> {
         let number = self.inode(node)?;
         let seek = |offset, what| Ok::<_, Failed>(self.volume.seek(number, offset, what)?);
         let next_data = |offset| seek(offset, platfs::Seek::Data);
         let next_hole = |offset| seek(offset, platfs::Seek::Hole);
-        let found = match (self.terms.writable, gather, what) {
+        let found = match (self.terms.writable, flush, what) {
             (false, _, Seek::Data) => next_data(offset)?,
             (false, _, Seek::Hole) => next_hole(offset)?,
             // Now the kernel takes all files for data from end to end.
             (true, None, _) => return Err(Errno::NOSYS.into()),
-            (true, Some(gather), Seek::Data) => match next_data(offset)? {
+            (true, Some(flush), Seek::Data) => match next_data(offset)? {
                 Some(data) if data == offset => Some(data),
                 found => {
-                    gather(offset..found.unwrap_or(u64::MAX))?;
+                    flush(offset..found.unwrap_or(u64::MAX))?;
                     next_data(offset)?
                 }
             },
-            (true, Some(gather), Seek::Hole) => {
+            (true, Some(flush), Seek::Hole) => {
                 // Behind the end of a file there may be bytes that make it longer.
                 let start = next_hole(offset)?.unwrap_or(offset);
                 let end = next_data(start)?.unwrap_or(u64::MAX);
-                gather(start..end)?;
+                flush(start..end)?;
                 let found = next_hole(offset)?;
                 if found.is_some_and(|hole| hole >= end) {
                     // All of it is data now. What is further on is asked for at once.
-                    gather(end..u64::MAX)?;
+                    flush(end..u64::MAX)?;
                     next_hole(offset)?
                 } else {
                     found

@@ -1,8 +1,8 @@
 //! The requests that change something.
 
 use fuse::{
-    Access, Attributes, Caller, Change, Entry, Errno, Known, NewNode, Opened, Replace, SetTime, Target, Time,
-    WriteFlags,
+    Access, Attributes, Cached, Caller, Entry, Errno, NewNode, Opened, Replace, SetAttr, SetTime, Time,
+    WriteFlags, WritePos,
 };
 use ondisk::inode::{FileType, InodeFlags, Timestamp};
 use ondisk::units::InodeNumber;
@@ -53,8 +53,8 @@ fn kind_of(kind: fuse::Kind<'_>) -> (Kind<'_>, FileType) {
 }
 
 /// Whether it is the change of an owner of which neither user nor group is said: the kernel sends nothing but its time.
-fn names_nobody(change: &Change) -> bool {
-    Change { change: None, by_handle: false, ..*change } == Change::default()
+fn names_nobody(change: &SetAttr) -> bool {
+    SetAttr { change: None, by_handle: false, ..*change } == SetAttr::default()
 }
 
 impl Tree {
@@ -67,7 +67,7 @@ impl Tree {
         let number = self.inode(node)?;
         self.guard_opening(number, access)?;
         let known =
-            if access.read && !access.keep_access_time { self.count_opening(number)? } else { Known::Still };
+            if access.read && !access.keep_access_time { self.count_opening(number)? } else { Cached::Valid };
         if !access.write {
             return Ok(Opened { known, handle: 0 });
         }
@@ -79,10 +79,10 @@ impl Tree {
     /// The answer to a change of nothing but the times of contents and inode, of a file without a name; `None` for all
     /// other changes. The kernel sends it with each name that is the last one of a file. Nobody else can see such a file,
     /// and the kernel keeps its times: should it get a name after all, they come again. So nothing is stored.
-    fn times_of_unnamed(&self, facts: &Metadata, change: &Change) -> Option<Attributes> {
+    fn times_of_unnamed(&self, facts: &Metadata, change: &SetAttr) -> Option<Attributes> {
         let (Some(SetTime::To(modify)), Some(changed)) = (change.modify, change.change) else { return None };
-        let rest = Change { modify: None, change: None, by_handle: false, ..*change };
-        let kept = facts.links == 0 && facts.file_type == FileType::Regular && rest == Change::default();
+        let rest = SetAttr { modify: None, change: None, by_handle: false, ..*change };
+        let kept = facts.links == 0 && facts.file_type == FileType::Regular && rest == SetAttr::default();
         kept.then(|| Attributes { modify, change: changed, ..self.attributes_of(facts) })
     }
 }
@@ -200,7 +200,7 @@ impl Altering<'_> {
         &self,
         caller: Caller,
         node: u64,
-        change: &Change,
+        change: &SetAttr,
     ) -> Result<Attributes, Failed> {
         let number = self.inode(node)?;
         let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
@@ -231,21 +231,21 @@ impl Altering<'_> {
 
     /// A change as it is, with the time of one in which nothing is said: the kernel sends that of regular files only, and
     /// only if it keeps their times.
-    fn with_time(&self, change: &Change) -> Change {
-        let is_empty = Change { by_handle: false, ..*change } == Change::default();
-        Change { change: if is_empty { Some(time(self.volume.now())) } else { change.change }, ..*change }
+    fn with_time(&self, change: &SetAttr) -> SetAttr {
+        let is_empty = SetAttr { by_handle: false, ..*change } == SetAttr::default();
+        SetAttr { change: if is_empty { Some(time(self.volume.now())) } else { change.change }, ..*change }
     }
 
     /// Gives a file to nobody else: what Linux takes from it with a new owner goes all the same. Before others write to a
     /// file the kernel sends the same, and the write then takes the bits: so nobody is refused.
-    fn give_to_nobody(&self, facts: &Metadata, change: &Change) -> Result<Attributes, Failed> {
+    fn give_to_nobody(&self, facts: &Metadata, change: &SetAttr) -> Result<Attributes, Failed> {
         let loses = facts.file_type == FileType::Regular;
         let wanted = AttributeChange { drop_privileges: loses, ..self.wanted(facts, change) };
         Ok(self.attributes_of(&self.volume.inode(facts.inode).change(&wanted)?))
     }
 
     /// A change as the library has it, without that of the size.
-    fn wanted(&self, facts: &Metadata, change: &Change) -> AttributeChange {
+    fn wanted(&self, facts: &Metadata, change: &SetAttr) -> AttributeChange {
         let now = self.volume.now();
         let time = |time: Option<SetTime>| {
             time.map(|time| match time {
@@ -254,7 +254,7 @@ impl Altering<'_> {
             })
         };
         // The kernel that keeps the times of contents by itself says `now` of the access only.
-        let others = Change { access: None, modify: None, change: None, by_handle: false, ..*change };
+        let others = SetAttr { access: None, modify: None, change: None, by_handle: false, ..*change };
         let is_now = change.access == Some(SetTime::Now) && change.modify.is_some();
         let is_special = facts.file_type == FileType::Regular && facts.permissions & SPECIAL != 0;
         AttributeChange {
@@ -265,7 +265,7 @@ impl Altering<'_> {
             modify: time(change.modify),
             change: change.change.map(stamp),
             drop_privileges: change.drop_privileges && is_special,
-            touch: is_now && others == Change::default(),
+            touch: is_now && others == SetAttr::default(),
             // The kernel sends times of writes without holding the inode: a truncation may have come before them.
             late: change.size.is_none() && change.change.is_some(),
         }
@@ -277,7 +277,7 @@ impl Altering<'_> {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-    ) -> Result<Known, Failed> {
+    ) -> Result<Cached, Failed> {
         let number = self.inode(node)?;
         let facts = self.volume.metadata(number)?;
         let drop_special_bits = flags.drop_privileges && facts.permissions & SPECIAL != 0;
@@ -318,7 +318,7 @@ impl Altering<'_> {
         if flags.cached {
             self.look_at_limits(&facts);
         }
-        Ok(if drop_special_bits { Known::Stale } else { Known::Still })
+        Ok(if drop_special_bits { Cached::Stale } else { Cached::Valid })
     }
 
     /// Takes the capabilities of a file whose contents change, where the kernel does not ask whether there are any.
@@ -332,10 +332,10 @@ impl Altering<'_> {
 
     /// What becomes of the special bits of a file when somebody changes its contents by a call of which the
     /// kernel does not say whether they may be kept: only a capability keeps them.
-    fn dropping(&self, caller: Caller, number: InodeNumber) -> Result<(WriteOptions, Known), Failed> {
+    fn dropping(&self, caller: Caller, number: InodeNumber) -> Result<(WriteOptions, Cached), Failed> {
         let facts = self.volume.metadata(number)?;
         let drop_special_bits = facts.permissions & SPECIAL != 0 && !callers::has(caller, Powers::FSETID);
-        let known = if drop_special_bits { Known::Stale } else { Known::Still };
+        let known = if drop_special_bits { Cached::Stale } else { Cached::Valid };
         let keep_times = self.leaves_times();
         Ok((WriteOptions { drop_special_bits, keep_times, ..WriteOptions::default() }, known))
     }
@@ -368,7 +368,7 @@ impl Altering<'_> {
         node: u64,
         mode: u32,
         (offset, len): (u64, u64),
-    ) -> Result<Known, Failed> {
+    ) -> Result<Cached, Failed> {
         self.synced_space().remove(&self.inode(node)?);
         if moving::is_announced(mode, offset, len) {
             // Without an announcement it is an offset that no file has, as in ext4.
@@ -394,7 +394,7 @@ impl Altering<'_> {
 
     /// Takes a range out of a file or puts one in, while the kernel keeps others from it. What the kernel thinks of the
     /// size is then right for a range that was put in, and set by the program after one was taken out.
-    fn move_range(&self, caller: Caller, node: u64, wanted: Move) -> Result<Known, Failed> {
+    fn move_range(&self, caller: Caller, node: u64, wanted: Move) -> Result<Cached, Failed> {
         let Move { inserts, offset, len, size } = wanted;
         let number = self.inode(node)?;
         if self.volume.metadata(number)?.size != size {
@@ -429,9 +429,9 @@ impl Altering<'_> {
         &self,
         caller: Caller,
         from: (u64, u64),
-        to: Target,
+        to: WritePos,
         len: u64,
-    ) -> Result<(u64, Known), Failed> {
+    ) -> Result<(u64, Cached), Failed> {
         let (source, target) = (self.inode(from.0)?, self.inode(to.node)?);
         let (options, known) = self.dropping(caller, target)?;
         let options = WriteOptions { overwrites: to.handle != APPENDS, ..options };

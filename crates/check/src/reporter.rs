@@ -1,11 +1,11 @@
 //! How a pass reports what it finds: silently in parallel, aloud by one thread.
 
-use super::issue::{Decision, Issue, Place, Progress, Sink, Summary};
+use super::issue::{Decision, Issue, Location, Progress, Sink, Summary};
 use super::kinds::Kind;
 
-/// What a pass knows of an issue beside its kind; see [`Issue`].
+/// Details of an issue that a pass finds; see [`Issue`].
 pub(super) struct Finding {
-    pub(super) place: Place,
+    pub(super) place: Location,
     pub(super) found: String,
     pub(super) expected: String,
     pub(super) repair: String,
@@ -14,17 +14,17 @@ pub(super) struct Finding {
 
 impl Finding {
     /// A finding whose kind says what is expected.
-    pub(super) fn new(place: Place, found: impl Into<String>, repair: impl Into<String>) -> Self {
+    pub(super) fn new(place: Location, found: impl Into<String>, repair: impl Into<String>) -> Self {
         let (found, repair) = (found.into(), repair.into());
         Finding { place, found, expected: String::new(), repair, is_overused: false }
     }
 
-    /// The same, of something that may be in use beyond what is stated.
+    /// Says that something may be in use beyond what is stated.
     pub(super) fn overused(self, is_overused: bool) -> Self {
         Finding { is_overused, ..self }
     }
 
-    /// The same, with what should be there.
+    /// Adds what should be there.
     pub(super) fn expected(self, expected: impl Into<String>) -> Self {
         Finding { expected: expected.into(), ..self }
     }
@@ -34,9 +34,9 @@ impl Finding {
 pub(super) struct Report<'s> {
     sink: &'s mut dyn Sink,
     pub(super) summary: Summary,
-    /// Whether nothing is repaired from now on.
+    /// True if nothing is repaired from now on.
     held: bool,
-    /// Whether nothing is reported from now on.
+    /// True if nothing is reported from now on.
     over: bool,
 }
 
@@ -74,7 +74,7 @@ impl<'s> Report<'s> {
         self.over = true;
     }
 
-    /// Whether everything that was found so far is to stay as it is: then nothing follows from repairs.
+    /// Returns true if everything that was found so far is to stay as it is: then nothing follows from repairs.
     pub(super) fn all_stays(&self) -> bool {
         self.held || self.summary.issues > 0 && self.summary.repaired == 0
     }
@@ -83,54 +83,54 @@ impl<'s> Report<'s> {
         self.sink.progress(Progress { pass, done, of });
     }
 
-    /// A voice that reports everything.
-    pub(super) fn aloud(&mut self) -> Voice<'_, 's> {
-        Voice::Aloud(self)
+    /// Makes a reporter that passes on everything.
+    pub(super) fn aloud(&mut self) -> Reporter<'_, 's> {
+        Reporter::Aloud(self)
     }
 }
 
 /// How the examination of one thing reports what it finds.
-pub(super) enum Voice<'r, 's> {
+pub(super) enum Reporter<'r, 's> {
     /// Remembers only that there was something, and mends nothing.
     Silent {
-        /// Whether anything was found.
+        /// True if anything was found.
         any: bool,
     },
     /// Asks the sink, which decides.
     Aloud(&'r mut Report<'s>),
 }
 
-impl Voice<'_, '_> {
+impl Reporter<'_, '_> {
     pub(super) fn silent() -> Self {
-        Voice::Silent { any: false }
+        Reporter::Silent { any: false }
     }
 
-    /// Whether only the first finding matters: an examination may stop once it has one.
+    /// Returns true if only the first finding matters: an examination may stop once it has one.
     pub(super) fn is_silent(&self) -> bool {
-        matches!(self, Voice::Silent { .. })
+        matches!(self, Reporter::Silent { .. })
     }
 
-    /// Whether anything was found by a silent voice.
+    /// Returns true if a silent reporter found anything.
     pub(super) fn any(&self) -> bool {
-        matches!(self, Voice::Silent { any: true })
+        matches!(self, Reporter::Silent { any: true })
     }
 
-    /// Issues reported so far, of the whole check; none by a silent voice.
+    /// Issues reported so far, of the whole check; none by a silent reporter.
     pub(super) fn reported(&self) -> u64 {
         match self {
-            Voice::Silent { .. } => 0,
-            Voice::Aloud(report) => report.summary.issues,
+            Reporter::Silent { .. } => 0,
+            Reporter::Aloud(report) => report.summary.issues,
         }
     }
 
-    /// Reports an issue; whether it is to be mended now. A silent voice builds no words.
+    /// Reports an issue; true if it is to be mended now. A silent reporter builds no text.
     pub(super) fn found(&mut self, kind: &'static Kind, finding: impl FnOnce() -> Finding) -> bool {
         match self {
-            Voice::Silent { any } => {
+            Reporter::Silent { any } => {
                 *any = true;
                 false
             }
-            Voice::Aloud(report) => report.found(kind, finding()),
+            Reporter::Aloud(report) => report.found(kind, finding()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a directory says of others: kept until it is known that the directory is sound.
+//! Links that a directory states: kept apart until it is known that the directory is sound.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -8,16 +8,16 @@ use ondisk::units::InodeNumber;
 
 use crate::facts::Facts;
 
-/// What one directory says.
+/// Names and parent of one directory.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct DirectoryLinks {
     /// The inodes of its names.
     pub(crate) names: Vec<InodeNumber>,
     /// The inode of `..`.
     pub(crate) dotdot: Option<InodeNumber>,
 }
 
-impl Found {
+impl DirectoryLinks {
     pub(super) fn clear(&mut self) {
         self.names.clear();
         self.dotdot = None;
@@ -41,7 +41,7 @@ impl Tree {
     }
 
     /// Takes what the sound directory of a row says: links and parents.
-    pub(super) fn keep(&self, facts: &Facts, row: usize, found: &Found) {
+    pub(super) fn keep(&self, facts: &Facts, row: usize, found: &DirectoryLinks) {
         let Some(own) = facts.directories.get(row).map(|row| row.inode) else { return };
         facts.links.raise(u64::from(own.index()));
         if let Some(cell) = self.dotdots.get(row) {

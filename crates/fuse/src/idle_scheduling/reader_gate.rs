@@ -16,7 +16,7 @@ const ALONE: u64 = 8;
 
 /// The door to the device.
 #[derive(Debug, Default)]
-pub(crate) struct Door {
+pub(crate) struct ReaderGate {
     narrow: AtomicBool,
     /// Threads that wait at the device, or are about to.
     inside: AtomicUsize,
@@ -29,7 +29,7 @@ pub(crate) struct Door {
     changes: AtomicU64,
 }
 
-impl Door {
+impl ReaderGate {
     /// Waits until this thread may wait at the device.
     pub(crate) fn enter(&self) {
         if self.may_enter() {
@@ -95,7 +95,7 @@ impl Door {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// Whether nearly all that was noted since the last call came from one program, or from one after the other.
+    /// Returns true if nearly all that was noted since the last call came from one program, or from one after the other.
     pub(super) fn one_asks(&self) -> bool {
         let (asked, changes) =
             (self.asked.swap(0, Ordering::Relaxed), self.changes.swap(0, Ordering::Relaxed));
@@ -114,47 +114,47 @@ mod tests {
 
     #[test]
     fn one_thread_at_a_time_enters_a_narrow_door() {
-        let door = Arc::new(Door::default());
-        door.enter();
-        door.enter();
-        door.set_narrow(true);
+        let reader_gate = Arc::new(ReaderGate::default());
+        reader_gate.enter();
+        reader_gate.enter();
+        reader_gate.set_narrow(true);
         let (entered, seen) = mpsc::channel();
         let threads: Vec<_> = (0..3)
             .map(|_| {
-                let (door, entered) = (Arc::clone(&door), entered.clone());
+                let (reader_gate, entered) = (Arc::clone(&reader_gate), entered.clone());
                 thread::spawn(move || {
-                    door.enter();
+                    reader_gate.enter();
                     entered.send(()).expect("the test waits for it");
                 })
             })
             .collect();
         let nobody = || seen.recv_timeout(Duration::from_millis(30)) == Err(RecvTimeoutError::Timeout);
         assert!(nobody());
-        door.leave();
-        door.pass_on();
+        reader_gate.leave();
+        reader_gate.pass_on();
         assert!(nobody(), "there is still one");
-        door.leave();
-        door.pass_on();
+        reader_gate.leave();
+        reader_gate.pass_on();
         seen.recv().expect("one has entered");
         assert!(nobody());
-        door.set_narrow(false);
+        reader_gate.set_narrow(false);
         seen.recv().expect("all have entered");
         seen.recv().expect("all have entered");
         threads.into_iter().for_each(|thread| thread.join().expect("it ends"));
-        assert_eq!(door.inside.load(Ordering::SeqCst), 3);
+        assert_eq!(reader_gate.inside.load(Ordering::SeqCst), 3);
     }
 
     #[test]
     fn programs_that_take_turns_are_noticed() {
-        let door = Door::default();
-        let ask = |programs: &[u32]| programs.iter().for_each(|program| door.note(*program));
+        let reader_gate = ReaderGate::default();
+        let ask = |programs: &[u32]| programs.iter().for_each(|program| reader_gate.note(*program));
         ask(&[1, 0, 1, 0, 1, 1, 1, 1, 1, 1]);
-        assert!(door.one_asks());
-        (0..100).for_each(|number| door.note(number % 2 + 1));
-        assert!(!door.one_asks());
+        assert!(reader_gate.one_asks());
+        (0..100).for_each(|number| reader_gate.note(number % 2 + 1));
+        assert!(!reader_gate.one_asks());
         // One after the other, each with twenty requests.
-        (0..200).for_each(|number| door.note(number / 20 + 1));
-        assert!(door.one_asks());
-        assert!(door.one_asks(), "nobody asks");
+        (0..200).for_each(|number| reader_gate.note(number / 20 + 1));
+        assert!(reader_gate.one_asks());
+        assert!(reader_gate.one_asks(), "nobody asks");
     }
 }

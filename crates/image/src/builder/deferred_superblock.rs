@@ -14,7 +14,7 @@ use platfs::ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
 const RANGE: Range<u64> = SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + SUPERBLOCK_LEN as u64;
 
 /// The device below, without its superblock.
-pub(super) struct Withheld {
+pub(super) struct DeferredSuperblock {
     inner: Arc<dyn Device>,
     superblock: Mutex<[u8; SUPERBLOCK_LEN]>,
 }
@@ -31,7 +31,7 @@ fn overlap(offset: u64, len: usize) -> Option<(Range<usize>, Range<usize>)> {
     Some((access, at(start, RANGE.start)?..at(end, RANGE.start)?))
 }
 
-impl Withheld {
+impl DeferredSuperblock {
     /// Wipes the old superblock.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl Withheld {
             inner.write_at(RANGE.start, &[0; SUPERBLOCK_LEN])?;
             inner.flush()?;
         }
-        Ok(Withheld { inner, superblock: Mutex::new([0; SUPERBLOCK_LEN]) })
+        Ok(DeferredSuperblock { inner, superblock: Mutex::new([0; SUPERBLOCK_LEN]) })
     }
 
     fn held(&self) -> MutexGuard<'_, [u8; SUPERBLOCK_LEN]> {
@@ -60,7 +60,7 @@ impl Withheld {
     }
 }
 
-impl Device for Withheld {
+impl Device for DeferredSuperblock {
     fn protection(&self) -> Protection {
         self.inner.protection()
     }
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn the_superblock_comes_last_and_reads_see_it_before() {
         let memory: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&[7; 8192]));
-        let device = Withheld::new(Arc::clone(&memory)).unwrap();
+        let device = DeferredSuperblock::new(Arc::clone(&memory)).unwrap();
         let data: Vec<u8> = (0..4096_u32).map(|i| i.to_le_bytes()[0] | 1).collect();
         device.write_at(0, &data).unwrap();
         device.write_at(1500, &[9; 10]).unwrap();

@@ -18,7 +18,7 @@ use crate::wire;
 
 /// The way to the kernel's pages.
 #[derive(Clone)]
-pub(crate) struct Gatherer(Arc<Inner>);
+pub(crate) struct PageFlusher(Arc<Inner>);
 
 struct Inner {
     device: Arc<OwnedFd>,
@@ -27,13 +27,13 @@ struct Inner {
     waiting: AtomicUsize,
 }
 
-impl Gatherer {
+impl PageFlusher {
     /// `most` threads may wait at the same time. Whatever they wait for, there must be another one that serves it.
     pub(crate) fn new(device: &Arc<OwnedFd>, most: usize) -> Self {
-        Gatherer(Arc::new(Inner { device: Arc::clone(device), most, waiting: AtomicUsize::new(0) }))
+        PageFlusher(Arc::new(Inner { device: Arc::clone(device), most, waiting: AtomicUsize::new(0) }))
     }
 
-    /// Whether anything can be asked for.
+    /// Returns true if anything can be asked for.
     pub(crate) fn works(&self) -> bool {
         self.0.most > 0
     }
@@ -43,8 +43,8 @@ impl Gatherer {
     ///
     /// # Errors
     /// `EINVAL` where too many threads wait already: `lseek` then says that holes can't be looked for.
-    pub(crate) fn gather(&self, node: u64, range: Range<u64>) -> Result<(), Errno> {
-        let _turn = Turn::take(&self.0).ok_or(Errno::INVAL)?;
+    pub(crate) fn flush_pages(&self, node: u64, range: Range<u64>) -> Result<(), Errno> {
+        let _turn = WaitSlot::take(&self.0).ok_or(Errno::INVAL)?;
         loop {
             match rustix::io::write(&self.0.device, &wire::drop_pages(node, range.clone())) {
                 Err(Errno::INTR) => {}
@@ -56,17 +56,17 @@ impl Gatherer {
 }
 
 /// One of the threads that wait.
-struct Turn<'a>(&'a AtomicUsize);
+struct WaitSlot<'a>(&'a AtomicUsize);
 
-impl<'a> Turn<'a> {
+impl<'a> WaitSlot<'a> {
     fn take(inner: &'a Inner) -> Option<Self> {
         let more = |waiting: usize| (waiting < inner.most).then_some(waiting + 1);
         inner.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Turn(&inner.waiting))
+        Some(WaitSlot(&inner.waiting))
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for WaitSlot<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

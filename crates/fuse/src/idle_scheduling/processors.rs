@@ -1,4 +1,4 @@
-//! What the machine says of its processors.
+//! Caches and places of the machine's processors, as `/sys` and `/proc` state them.
 //!
 //! Owns: how many there could be, whether some share a cache, and which one a thread ran on. Excludes what follows from
 //! it.
@@ -26,7 +26,7 @@ fn count(ranges: &str) -> Option<u16> {
     })
 }
 
-/// Whether any two processors share a cache: among those the kernel moves a thread as it is woken. Where nothing is
+/// Returns true if any two processors share a cache: among those the kernel moves a thread as it is woken. Where nothing is
 /// known of caches, any two do.
 pub(super) fn share_a_cache() -> bool {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {

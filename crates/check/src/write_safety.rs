@@ -42,7 +42,7 @@ const WHERE_OVERUSED: &[&Kind] = &[
 ];
 
 impl Issue {
-    /// Whether a change elsewhere in the volume may overwrite or free what belongs to a file that has no fault, before
+    /// Returns true if a change elsewhere in the volume may overwrite or free what belongs to a file that has no fault, before
     /// this is repaired. What a crash leaves for the next mount does not count.
     #[must_use]
     pub fn endangers_others(&self) -> bool {

@@ -4,9 +4,9 @@
 //! seen of them. It is the only thread that changes a class, and is never in the idle class itself. While few requests come it sleeps, and all threads are in
 //! the ordinary class: a request that comes then needs nobody but its own thread.
 
-mod door;
 mod policy;
 pub(crate) mod processors;
+mod reader_gate;
 
 use std::fs::File;
 use std::io;
@@ -20,11 +20,11 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::attach::GiveWay;
 use crate::class::{self, Class};
-use crate::seats::{Scheduling, Seat, Turns};
+use crate::server_threads::{SchedStats, Scheduling, ServerThread};
 use crate::serving::Serving;
 
-use door::Door;
-use policy::{LOOK, Load, Policy, Seen, Verdict};
+use policy::{Activity, LOOK, Load, Policy, Verdict};
+use reader_gate::ReaderGate;
 
 /// A thread wakes the watcher once in this many requests at most.
 const OFTEN: u64 = 64;
@@ -33,35 +33,35 @@ const QUIET: u32 = 16;
 /// After it could run and did not, a thread gets this long to prove the contrary: it may just have been woken.
 const AGAIN: Duration = Duration::from_micros(500);
 
-/// What the threads that serve and the watcher share.
+/// State that the threads that serve and the watcher share.
 #[derive(Debug, Default)]
-pub(crate) struct Watched {
-    seats: Mutex<Vec<Arc<Seat>>>,
+pub(crate) struct SchedulingState {
+    server_threads: Mutex<Vec<Arc<ServerThread>>>,
     watcher: OnceLock<Thread>,
     rests: AtomicBool,
     is_over: AtomicBool,
     scheduling: Scheduling,
     /// The door to the device. Over rings nobody passes it.
-    door: Door,
+    reader_gate: ReaderGate,
 }
 
-impl Watched {
+impl SchedulingState {
     pub(crate) fn new(scheduling: Scheduling) -> Self {
-        Watched { scheduling, ..Watched::default() }
+        SchedulingState { scheduling, ..SchedulingState::default() }
     }
 
     /// The door to the device.
-    pub(crate) fn door(&self) -> &Door {
-        &self.door
+    pub(crate) fn reader_gate(&self) -> &ReaderGate {
+        &self.reader_gate
     }
 
-    pub(crate) fn add(&self, seat: &Arc<Seat>) {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(seat));
+    pub(crate) fn add(&self, server_thread: &Arc<ServerThread>) {
+        self.server_threads.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(server_thread));
     }
 
     /// Counts a request on its thread.
-    pub(crate) fn count(&self, seat: &Seat) {
-        if seat.count() % OFTEN == OFTEN - 1 && self.rests.load(Ordering::SeqCst) {
+    pub(crate) fn count(&self, server_thread: &ServerThread) {
+        if server_thread.count() % OFTEN == OFTEN - 1 && self.rests.load(Ordering::SeqCst) {
             self.wake();
         }
     }
@@ -80,8 +80,8 @@ impl Watched {
     }
 }
 
-/// Starts a watcher for threads that all have their seats, where it helps and is allowed.
-pub(crate) fn start(serving: &mut Serving, shared: Arc<Watched>, rule: GiveWay) -> io::Result<()> {
+/// Starts a watcher for threads that are all registered, where it helps and is allowed.
+pub(crate) fn start(serving: &mut Serving, shared: Arc<SchedulingState>, rule: GiveWay) -> io::Result<()> {
     if rule == GiveWay::Auto && !processors::share_a_cache() || !is_allowed() {
         return Ok(());
     }
@@ -93,7 +93,7 @@ pub(crate) fn start(serving: &mut Serving, shared: Arc<Watched>, rule: GiveWay) 
     })
 }
 
-/// Whether threads of this process can leave the idle class again: root's can, and others' where `RLIMIT_NICE` lets
+/// Returns true if threads of this process can leave the idle class again: root's can, and others' where `RLIMIT_NICE` lets
 /// them have their priority. A thread that ends at once tries it.
 fn is_allowed() -> bool {
     let there_and_back = || {
@@ -104,10 +104,10 @@ fn is_allowed() -> bool {
 }
 
 /// A serving thread as the watcher sees it.
-struct Subject {
-    seat: Arc<Seat>,
+struct WatchedThread {
+    server_thread: Arc<ServerThread>,
     served: u64,
-    turns: Turns,
+    turns: SchedStats,
     /// How long it had waited for a processor at the last judgement.
     waited: u64,
     is_idle: bool,
@@ -117,9 +117,9 @@ struct Subject {
     quiet: u32,
 }
 
-/// What there is to be seen.
-struct Sight {
-    subjects: Vec<Subject>,
+/// Counters of all threads as of the last look.
+struct Snapshot {
+    watched_threads: Vec<WatchedThread>,
     /// When the load was judged last, and the idle time until then.
     judged: (Instant, f64),
     stat: Option<File>,
@@ -127,8 +127,8 @@ struct Sight {
 
 /// The watcher.
 struct Watcher {
-    shared: Arc<Watched>,
-    sight: Sight,
+    shared: Arc<SchedulingState>,
+    snapshot: Snapshot,
     policy: Policy,
     begun: Instant,
     /// A class could not be changed: none is from now on.
@@ -137,30 +137,33 @@ struct Watcher {
 
 impl Watcher {
     /// `None` where too little can be seen.
-    fn new(shared: Arc<Watched>, rule: GiveWay) -> Option<Self> {
-        let seats = std::mem::take(&mut *shared.seats.lock().unwrap_or_else(PoisonError::into_inner));
+    fn new(shared: Arc<SchedulingState>, rule: GiveWay) -> Option<Self> {
+        let server_threads =
+            std::mem::take(&mut *shared.server_threads.lock().unwrap_or_else(PoisonError::into_inner));
         let begun = Instant::now();
         #[expect(clippy::disallowed_methods, reason = "what the kernel shows of threads and processors")]
         let stat = File::open("/proc/stat").ok();
-        let can_see = seats.iter().all(|seat| seat.turns().is_some_and(|turns| turns.count > 0));
+        let can_see = server_threads
+            .iter()
+            .all(|server_thread| server_thread.turns().is_some_and(|turns| turns.count > 0));
         if !can_see || (stat.is_none() && rule == GiveWay::Auto) {
             return None;
         }
-        let subjects = seats.into_iter().map(Subject::new).collect();
-        let sight = Sight { subjects, judged: (begun, 0.0), stat };
-        Some(Watcher { shared, sight, policy: Policy::new(rule), begun, is_refused: false })
+        let watched_threads = server_threads.into_iter().map(WatchedThread::new).collect();
+        let snapshot = Snapshot { watched_threads, judged: (begun, 0.0), stat };
+        Some(Watcher { shared, snapshot, policy: Policy::new(rule), begun, is_refused: false })
     }
 
     /// Watches until a thread ends that serves.
     fn run(mut self) {
         let _ = self.shared.watcher.set(thread::current());
-        self.sight.load();
+        self.snapshot.load();
         while !self.is_over() {
             if !self.rest() {
                 continue;
             }
             let load = self.load();
-            self.sight.requests();
+            self.snapshot.requests();
             let mut verdict = self.policy.wake(self.begun.elapsed(), load);
             while verdict != Verdict::Rest && !self.is_over() {
                 self.bring_about(verdict);
@@ -184,14 +187,14 @@ impl Watcher {
     }
 
     fn look(&mut self) -> Verdict {
-        let Watcher { shared, sight, policy, begun, .. } = self;
-        let seen = Seen { requests: sight.requests(), stuck: sight.is_stuck() };
+        let Watcher { shared, snapshot, policy, begun, .. } = self;
+        let seen = Activity { requests: snapshot.requests(), stuck: snapshot.is_stuck() };
         if seen.requests == 0 {
             // The thread that serves may wait for something, and more requests may come.
-            shared.door.pass_on();
+            shared.reader_gate.pass_on();
         }
-        let gave_way = sight.subjects.iter().any(|subject| subject.is_idle);
-        let load = || Load { many_ask: !shared.door.one_asks(), ..sight.load() };
+        let gave_way = snapshot.watched_threads.iter().any(|watched| watched.is_idle);
+        let load = || Load { many_ask: !shared.reader_gate.one_asks(), ..snapshot.load() };
         let verdict = policy.look(begun.elapsed(), seen, load);
         if gave_way && verdict == Verdict::AsOthers {
             self.shared.scheduling.starved();
@@ -201,20 +204,20 @@ impl Watcher {
 
     /// The load since it was asked for last.
     fn load(&mut self) -> Load {
-        Load { many_ask: !self.shared.door.one_asks(), ..self.sight.load() }
+        Load { many_ask: !self.shared.reader_gate.one_asks(), ..self.snapshot.load() }
     }
 
     /// Brings the classes to what was decided. Of threads that may give way those do that serve.
     fn bring_about(&mut self, verdict: Verdict) {
-        self.shared.door.set_narrow(verdict == Verdict::GiveWay);
-        for subject in &mut self.sight.subjects {
-            let is_idle = match subject.quiet {
+        self.shared.reader_gate.set_narrow(verdict == Verdict::GiveWay);
+        for watched in &mut self.snapshot.watched_threads {
+            let is_idle = match watched.quiet {
                 _ if verdict != Verdict::GiveWay => false,
                 0 => true,
-                1..QUIET => subject.is_idle,
+                1..QUIET => watched.is_idle,
                 _ => false,
             };
-            if is_idle != subject.is_idle && !subject.set_idle(is_idle, &self.shared.scheduling) {
+            if is_idle != watched.is_idle && !watched.set_idle(is_idle, &self.shared.scheduling) {
                 self.is_refused = true;
             }
         }
@@ -224,13 +227,13 @@ impl Watcher {
     /// Puts the thread that serves the device on the processor of the program that it serves. Rings have threads of
     /// their own for each processor.
     fn follow(&mut self) {
-        let program = self.shared.door.last();
-        let serving = |subject: &&mut Subject| subject.is_idle && subject.quiet == 0;
+        let program = self.shared.reader_gate.last();
+        let serving = |watched: &&mut WatchedThread| watched.is_idle && watched.quiet == 0;
         if program != 0
-            && let Some(subject) = self.sight.subjects.iter_mut().find(serving)
+            && let Some(watched) = self.snapshot.watched_threads.iter_mut().find(serving)
             && let Some(processor) = processors::of(program)
         {
-            subject.stay_at(processor);
+            watched.stay_at(processor);
         }
     }
 }
@@ -238,35 +241,36 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         // Also after a panic nobody may wait outside for ever.
-        self.shared.door.set_narrow(false);
+        self.shared.reader_gate.set_narrow(false);
     }
 }
 
-impl Sight {
+impl Snapshot {
     /// Requests since the last look.
     fn requests(&mut self) -> u64 {
-        self.subjects.iter_mut().map(Subject::requests).sum()
+        self.watched_threads.iter_mut().map(WatchedThread::requests).sum()
     }
 
-    /// Whether a thread that gives way could run and did not, all the time since the last look.
+    /// Returns true if a thread that gives way could run and did not, all the time since the last look.
     fn is_stuck(&mut self) -> bool {
-        let stuck = |subjects: &mut [Subject]| {
-            let mut silent = subjects.iter_mut().filter(|subject| subject.is_idle && subject.quiet > 0);
-            silent.any(Subject::did_not_run)
+        let stuck = |watched_threads: &mut [WatchedThread]| {
+            let mut silent =
+                watched_threads.iter_mut().filter(|watched| watched.is_idle && watched.quiet > 0);
+            silent.any(WatchedThread::did_not_run)
         };
-        if !stuck(&mut self.subjects) {
+        if !stuck(&mut self.watched_threads) {
             return false;
         }
         thread::sleep(AGAIN);
         self.requests_only();
-        stuck(&mut self.subjects)
+        stuck(&mut self.watched_threads)
     }
 
     /// Notes who has served since, without a look.
     fn requests_only(&mut self) {
-        for subject in &mut self.subjects {
-            if subject.seat.served() != subject.served {
-                subject.quiet = 0;
+        for watched in &mut self.watched_threads {
+            if watched.server_thread.served() != watched.served {
+                watched.quiet = 0;
             }
         }
     }
@@ -277,17 +281,17 @@ impl Sight {
         let passed = before.elapsed().as_secs_f64().max(0.001);
         let idle_now = self.stat.as_ref().and_then(idle_seconds);
         self.judged = (Instant::now(), idle_now.unwrap_or(idle_before));
-        let waits = self.subjects.iter_mut().map(|subject| subject.waited(passed)).fold(0.0, f64::max);
+        let waits = self.watched_threads.iter_mut().map(|watched| watched.waited(passed)).fold(0.0, f64::max);
         Load { idle: (self.judged.1 - idle_before).max(0.0) / passed, waits, many_ask: false }
     }
 }
 
-impl Subject {
-    fn new(seat: Arc<Seat>) -> Self {
-        Subject {
-            seat,
+impl WatchedThread {
+    fn new(server_thread: Arc<ServerThread>) -> Self {
+        WatchedThread {
+            server_thread,
             served: 0,
-            turns: Turns::default(),
+            turns: SchedStats::default(),
             waited: 0,
             is_idle: false,
             put: None,
@@ -297,20 +301,20 @@ impl Subject {
 
     /// Requests since the last look.
     fn requests(&mut self) -> u64 {
-        let served = self.seat.served();
+        let served = self.server_thread.served();
         let requests = served.wrapping_sub(std::mem::replace(&mut self.served, served));
         self.quiet = if requests == 0 { self.quiet.saturating_add(1).min(QUIET) } else { 0 };
         if requests > 0 && self.is_idle {
-            self.turns = self.seat.turns().unwrap_or_default();
+            self.turns = self.server_thread.turns().unwrap_or_default();
         }
         requests
     }
 
-    /// Whether it could run and did not since its turns were looked at last.
+    /// Returns true if it could run and did not since its counters were read last.
     fn did_not_run(&mut self) -> bool {
-        let Some(turns) = self.seat.turns() else { return false };
+        let Some(turns) = self.server_thread.turns() else { return false };
         let before = std::mem::replace(&mut self.turns, turns);
-        (turns.ran, turns.count) == (before.ran, before.count) && self.seat.is_runnable()
+        (turns.ran, turns.count) == (before.ran, before.count) && self.server_thread.is_runnable()
     }
 
     /// The part of the time passed that it waited for a processor.
@@ -318,7 +322,7 @@ impl Subject {
         if self.quiet == QUIET {
             return 0.0;
         }
-        let waited = self.seat.turns().unwrap_or_default().waited;
+        let waited = self.server_thread.turns().unwrap_or_default().waited;
         let since = waited.saturating_sub(std::mem::replace(&mut self.waited, waited));
         Duration::from_nanos(since).as_secs_f64() / passed
     }
@@ -329,10 +333,12 @@ impl Subject {
         if at == Some(processor) || processor >= CpuSet::MAX_CPU {
             return;
         }
-        let Ok(all) = all.map_or_else(|| sched_getaffinity(Some(self.seat.thread)), Ok) else { return };
+        let Ok(all) = all.map_or_else(|| sched_getaffinity(Some(self.server_thread.thread)), Ok) else {
+            return;
+        };
         let mut one = CpuSet::new();
         one.set(processor);
-        if all.is_set(processor) && sched_setaffinity(Some(self.seat.thread), &one).is_ok() {
+        if all.is_set(processor) && sched_setaffinity(Some(self.server_thread.thread), &one).is_ok() {
             self.put = Some((processor, all));
         }
     }
@@ -341,21 +347,21 @@ impl Subject {
     fn go_anywhere(&mut self) {
         if let Some((_, all)) = self.put.take() {
             // One that has ended is nowhere.
-            let _ = sched_setaffinity(Some(self.seat.thread), &all);
+            let _ = sched_setaffinity(Some(self.server_thread.thread), &all);
         }
     }
 
     /// Puts it into the idle class or takes it out; whether that was done.
     fn set_idle(&mut self, idle: bool, scheduling: &Scheduling) -> bool {
         let class = if idle { Class::Idle } else { Class::Ordinary };
-        if class::set_class(self.seat.thread, class).is_err() {
+        if class::set_class(self.server_thread.thread, class).is_err() {
             return false;
         }
         self.is_idle = idle;
         if !idle {
             self.go_anywhere();
         }
-        self.turns = self.seat.turns().unwrap_or_default();
+        self.turns = self.server_thread.turns().unwrap_or_default();
         scheduling.changed(idle);
         true
     }

@@ -1,9 +1,9 @@
-//! What still comes over the device where requests come over rings: that nodes are forgotten.
+//! Requests that come over the device even where others come over rings: that nodes are forgotten.
 //!
 //! Owns: the thread that reads it, and when. Nobody waits for a node to be forgotten, and the kernel wakes a thread that
 //! waits at the device for each. So the thread stays away for a while after it has read something, finds many in one
 //! message, and waits at the device only when nothing comes any more. Where room is needed that forgotten nodes
-//! give back, they are read at once ([`Beside::catch_up`]).
+//! give back, they are read at once ([`DeviceReader::catch_up`]).
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -14,10 +14,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
-use crate::by_device::{self, Place, Served};
+use crate::by_device::{self, DeviceServer, Served};
 use crate::dispatch::Dispatcher;
-use crate::giving_way::Watched;
-use crate::seats::Seat;
+use crate::idle_scheduling::SchedulingState;
+use crate::server_threads::ServerThread;
 use crate::serving::{Device, Serving};
 
 /// How long the thread stays away.
@@ -26,34 +26,34 @@ const AWAY: Duration = Duration::from_millis(10);
 const PATIENCE: u32 = 8;
 
 /// The device beside rings.
-pub(super) struct Beside {
+pub(super) struct DeviceReader {
     device: Device,
     dispatcher: Dispatcher,
     /// For a request and its answer. Only the thread that holds them reads.
     buffers: Mutex<[Vec<u8>; 2]>,
     /// The thread's own; it counts what others read in its stead, too.
-    seat: OnceLock<Arc<Seat>>,
+    server_thread: OnceLock<Arc<ServerThread>>,
     /// Nobody watches how threads serve the device: few requests come over it.
-    unwatched: Arc<Watched>,
+    unwatched: Arc<SchedulingState>,
 }
 
-/// What came in one go.
+/// Counts of the messages read in one go.
 #[derive(Clone, Copy, Default)]
-struct Came {
+struct DeviceMessages {
     messages: u32,
     /// Of these, requests with somebody who waits for an answer.
     requests: u32,
     is_over: bool,
 }
 
-impl Beside {
+impl DeviceReader {
     pub(super) fn new(device: &Device, dispatcher: &Dispatcher) -> Arc<Self> {
         let buffers = Mutex::new([by_device::buffer(), by_device::buffer()]);
-        Arc::new(Beside {
+        Arc::new(DeviceReader {
             device: Arc::clone(device),
             dispatcher: dispatcher.clone(),
             buffers,
-            seat: OnceLock::new(),
+            server_thread: OnceLock::new(),
             unwatched: Arc::default(),
         })
     }
@@ -75,19 +75,19 @@ impl Beside {
             let (device, dispatcher) = (Arc::clone(&self.device), self.dispatcher.clone());
             let unwatched = Arc::clone(&self.unwatched);
             others.push(sender);
-            serving.spawn(&format!("device-{number}"), move |seat| match go.recv() {
-                Ok(()) => Place::new(&device, &dispatcher, &unwatched).serve_all(seat),
+            serving.spawn(&format!("device-{number}"), move |server_thread| match go.recv() {
+                Ok(()) => DeviceServer::new(&device, &dispatcher, &unwatched).serve_all(server_thread),
                 // It ended without need of this one.
                 Err(_) => Ok(()),
             })?;
         }
-        serving.spawn("device-0", move |seat| {
-            let _ = self.seat.set(Arc::clone(seat));
-            self.run(seat, others)
+        serving.spawn("device-0", move |server_thread| {
+            let _ = self.server_thread.set(Arc::clone(server_thread));
+            self.run(server_thread, others)
         })
     }
 
-    fn run(&self, seat: &Seat, others: Vec<Sender<()>>) -> io::Result<()> {
+    fn run(&self, server_thread: &ServerThread, others: Vec<Sender<()>>) -> io::Result<()> {
         // The first few come before the kernel has all rings.
         let few = others.len().saturating_add(1);
         let mut requests = 0_usize;
@@ -95,7 +95,7 @@ impl Beside {
             self.wait()?;
             let (mut patience, mut vain) = (0, 0);
             while vain < patience.max(1) {
-                let came = self.drain(seat)?;
+                let came = self.drain(server_thread)?;
                 if came.is_over {
                     return Ok(());
                 }
@@ -106,7 +106,8 @@ impl Beside {
                         // One that has ended is not needed.
                         let _ = other.send(());
                     }
-                    return Place::new(&self.device, &self.dispatcher, &self.unwatched).serve_all(seat);
+                    return DeviceServer::new(&self.device, &self.dispatcher, &self.unwatched)
+                        .serve_all(server_thread);
                 }
                 vain = if came.messages == 0 { vain + 1 } else { 0 };
                 patience = came.messages.saturating_add(patience).min(PATIENCE);
@@ -117,24 +118,24 @@ impl Beside {
 
     /// Has the nodes forgotten that the kernel has given back until now.
     pub(super) fn catch_up(&self) {
-        if let Some(seat) = self.seat.get() {
+        if let Some(server_thread) = self.server_thread.get() {
             // The thread at the device meets the same error.
-            let _ = self.drain(seat);
+            let _ = self.drain(server_thread);
         }
     }
 
     /// Reads and serves what is there.
-    fn drain(&self, seat: &Seat) -> io::Result<Came> {
+    fn drain(&self, server_thread: &ServerThread) -> io::Result<DeviceMessages> {
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
         let [input, output] = &mut *buffers;
-        let mut came = Came::default();
-        let place = Place::new(&self.device, &self.dispatcher, &self.unwatched);
+        let mut came = DeviceMessages::default();
+        let place = DeviceServer::new(&self.device, &self.dispatcher, &self.unwatched);
         loop {
-            match place.serve_one(seat, (input, output))? {
+            match place.serve_one(server_thread, (input, output))? {
                 Served::Answered => came.requests += 1,
                 Served::Silently => {}
                 Served::Nothing => return Ok(came),
-                Served::Over => return Ok(Came { is_over: true, ..came }),
+                Served::Over => return Ok(DeviceMessages { is_over: true, ..came }),
             }
             came.messages += 1;
         }

@@ -26,19 +26,19 @@ const NO_IDLE: f64 = 0.1;
 /// For how long no thread gives way after one was starved: from the first to the last, doubled each time that it
 /// happens again soon.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(64), Duration::from_secs(2));
-/// What soon means, in times of the last backoff.
+/// Time that counts as soon, in multiples of the last backoff.
 const SOON: u32 = 8;
 
-/// What was seen since the last look.
+/// Activity since the last look.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Activity {
     /// Requests that were served.
     pub(super) requests: u64,
     /// A thread that gives way could run and did not.
     pub(super) stuck: bool,
 }
 
-/// What was seen since the last judgement.
+/// Load since the last judgement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Load {
     /// Idle time of all processors, in times of the time passed. 0 where it is not known.
@@ -49,14 +49,14 @@ pub(super) struct Load {
     pub(super) many_ask: bool,
 }
 
-/// What is to be done.
+/// Scheduling to be brought about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     /// Threads that serve give way.
     GiveWay,
     /// All threads are as others.
     AsOthers,
-    /// The same, and nobody looks until requests come again.
+    /// All threads are as others, and nobody looks until requests come again.
     Rest,
 }
 
@@ -86,7 +86,7 @@ impl Policy {
     }
 
     /// After a look. The load is asked for only when it is judged.
-    pub(super) fn look(&mut self, now: Duration, seen: Seen, load: impl FnOnce() -> Load) -> Verdict {
+    pub(super) fn look(&mut self, now: Duration, seen: Activity, load: impl FnOnce() -> Load) -> Verdict {
         self.looks += 1;
         self.requests = self.requests.saturating_add(seen.requests);
         if seen.stuck && self.gives_way {
@@ -139,12 +139,12 @@ impl Policy {
 mod tests {
     use super::*;
 
-    const BUSY: Seen = Seen { requests: 100, stuck: false };
+    const BUSY: Activity = Activity { requests: 100, stuck: false };
     const FREE: Load = Load { idle: 1.0, waits: 0.4, many_ask: false };
     const FULL: Load = Load { idle: 0.0, waits: 0.4, many_ask: false };
 
     /// Looks until the next judgement.
-    fn judged(policy: &mut Policy, now: &mut Duration, seen: Seen, load: Load) -> Verdict {
+    fn judged(policy: &mut Policy, now: &mut Duration, seen: Activity, load: Load) -> Verdict {
         let mut verdict = policy.now();
         for _ in 0..LOOKS {
             *now += LOOK;
@@ -173,7 +173,7 @@ mod tests {
     fn a_thread_that_is_stuck_stops_it_at_once_and_for_longer_each_time() {
         let mut now = Duration::ZERO;
         let mut policy = Policy::new(GiveWay::Always);
-        let stuck = Seen { requests: 0, stuck: true };
+        let stuck = Activity { requests: 0, stuck: true };
         let mut pauses = Vec::new();
         for _ in 0..8 {
             while judged(&mut policy, &mut now, BUSY, FREE) != Verdict::GiveWay {}
@@ -205,7 +205,7 @@ mod tests {
         let mut now = Duration::ZERO;
         let mut policy = Policy::new(GiveWay::Always);
         assert_eq!(policy.wake(now, FREE), Verdict::GiveWay);
-        let few = Seen { requests: 3, stuck: false };
+        let few = Activity { requests: 3, stuck: false };
         assert_eq!(judged(&mut policy, &mut now, few, FREE), Verdict::Rest);
         assert_eq!(policy.now(), Verdict::AsOthers);
     }
