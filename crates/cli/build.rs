@@ -29,7 +29,7 @@ fn given() -> Option<String> {
     env::var("PLATFS_COMMIT").ok().and_then(|text| short(&text))
 }
 
-/// What `cargo package` noted: `"sha1": "..."`.
+/// Commit that `cargo package` noted: `"sha1": "..."`.
 fn of_package() -> Option<String> {
     let noted = fs::read_to_string(".cargo_vcs_info.json").ok()?;
     let (_, behind) = noted.split_once("\"sha1\"")?;

@@ -166,11 +166,11 @@ impl Failure {
 
 /// The output of one command.
 pub struct Console<'a> {
-    /// What was asked for.
+    /// Output that was asked for.
     pub out: &'a mut dyn Write,
     err: &'a mut dyn Write,
     failed: bool,
-    /// What `--help` stands behind.
+    /// Command whose `--help` is named.
     command: String,
     form: Form,
     /// Summaries are left out.

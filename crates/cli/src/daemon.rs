@@ -74,7 +74,7 @@ const DESCRIPTORS: [&[u8]; 2] = [b"/dev/fd/", b"/proc/self/fd/"];
 /// The argument by which a process learns that it is the one in the background.
 pub const BACKGROUND: &str = "--background";
 
-/// What the process in the background writes once the mount stands.
+/// Line that the process in the background writes once the mount stands.
 const READY: &[u8] = b"mounted\n";
 
 /// Runs this program with other arguments and this standard input, does something meanwhile, and waits until it has

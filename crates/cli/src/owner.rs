@@ -77,7 +77,7 @@ pub struct Owner {
 /// Reads an owner.
 ///
 /// # Errors
-/// What is not of that form, as a sentence.
+/// The part that is not of that form, as a sentence.
 pub fn parse_owner(text: &str) -> Result<Owner, String> {
     let (user, group) = text.split_once(':').unwrap_or((text, ""));
     let id = |part: &str| match part.parse() {

@@ -41,7 +41,7 @@ struct Line {
     since: Option<Instant>,
     /// It stands on the terminal now.
     drawn: bool,
-    /// What was printed last has not ended its line.
+    /// True if the last text printed has not ended its line.
     open: bool,
     /// Something was printed since the thread looked last.
     printed: bool,
@@ -59,7 +59,7 @@ pub fn begin() {
     let _ = thread::Builder::new().name("progress".into()).spawn(keep_drawing);
 }
 
-/// Whether the terminal of standard error can have a line. Behind a pipe there may be a pager, whose screen it is then.
+/// Returns true if the terminal of standard error can have a line. Behind a pipe there may be a pager, whose screen it is then.
 fn has_terminal() -> bool {
     let stderr = io::stderr();
     let can_erase = std::env::var_os("TERM").is_some_and(|name| !name.is_empty() && name != "dumb");
@@ -171,7 +171,7 @@ impl Line {
     }
 }
 
-/// Whether the terminal is this job's now: another one may be in front, as the shell is behind Ctrl-Z.
+/// Returns true if the terminal is this job's now: another one may be in front, as the shell is behind Ctrl-Z.
 fn is_in_front() -> bool {
     tcgetpgrp(io::stderr()).is_ok_and(|group| group == getpgrp())
 }

@@ -1,4 +1,4 @@
-//! What every reading command does first: open the image, say what must be known, find paths.
+//! First steps of every reading command: open the image, say what must be known, find paths.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -40,7 +40,7 @@ impl OpenImage {
         Self::open_with(image, &KeyArgs::default(), console)
     }
 
-    /// The same with keys of encrypted files.
+    /// Opens an image with keys of encrypted files.
     ///
     /// # Errors
     /// As [`OpenImage::open`]; a key that can't be read.
@@ -182,7 +182,7 @@ pub fn ground(image: &OsStr, console: &mut Console<'_>) -> Result<(RawImage, Str
     Ok((ground_of(device, &name)?, name))
 }
 
-/// The same as they stand on the device.
+/// Opens the bytes as they stand on the device.
 ///
 /// # Errors
 /// As [`OpenImage::open`].

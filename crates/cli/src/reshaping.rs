@@ -31,7 +31,7 @@ use platfs_open::precheck::{self, When};
 pub use platfs_serve::sizes::Sizes;
 pub use sized::{Ready, Sized};
 
-/// What a change may take.
+/// Limits of what a change may take.
 #[must_use]
 pub fn limits() -> Limits {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -81,7 +81,7 @@ impl Held {
         Held::on(name, device, door::way_back(image), console)
     }
 
-    /// The same of a device that nobody else has, with the path of the file that keeps the way back.
+    /// Begins a change of a device that nobody else has, with the path of the file that keeps the way back.
     ///
     /// # Errors
     /// A change that was cut off can't be taken back.

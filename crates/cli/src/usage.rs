@@ -141,7 +141,7 @@ fn distance(one: &[u8], other: &[u8]) -> usize {
     row.last().copied().unwrap_or_default()
 }
 
-/// What is wrong with a value that should be a number.
+/// Describes a value that should be a number and is none.
 fn number_problem(error: &Error) -> Option<String> {
     let (ErrorKind::ValueValidation, Some(source)) = (error.kind(), error.source()) else { return None };
     let problem = match source.downcast_ref::<ParseIntError>()?.kind() {

@@ -1,4 +1,4 @@
-//! What every command does first and last that changes an image in place: open it alone, find
+//! First and last steps of every command that changes an image in place: open it alone, find
 //! directories and names, bring everything to disk (I19).
 
 use std::ffi::{OsStr, OsString};
@@ -215,7 +215,7 @@ pub fn place<'p>(image: &OpenImage, path: &'p OsStr) -> Result<Place<'p>, Failur
     Ok(Place { directory: image.find(OsStr::from_bytes(directory), true)?, name })
 }
 
-/// Whether a path of an image leads to a directory.
+/// Returns true if a path of an image leads to a directory.
 #[must_use]
 pub fn is_directory(image: &OpenImage, path: &OsStr) -> bool {
     let found = image.volume.resolve(path.as_bytes()).and_then(|inode| image.volume.metadata(inode));

@@ -9,7 +9,7 @@ use platfs::device::Device;
 /// The remedy for what breaks a rule of the format.
 pub const CHECK: &str = "`plat check -n` shows more, `plat check` repairs";
 
-/// The same for what is not supported.
+/// Hint for what is not supported.
 pub const INFO: &str = "`plat info` shows what is known";
 
 /// The complaint about a device that can't be opened as a volume, with the remedy: what it holds instead, if it has no

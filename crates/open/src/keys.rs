@@ -25,7 +25,7 @@ const SPELLED: usize = 32;
 /// Warning of a key that is no file.
 const SEEN: &str = "other users see its digits in the list of processes; put them into a file";
 
-/// What is said of a key: of the file that it stands in, or of digits on the command line, which are not repeated.
+/// Warning about a key: about the file that it stands in, or about digits on the command line, which are not repeated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Warning {
     /// The file, as it is shown.

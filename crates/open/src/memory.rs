@@ -46,11 +46,11 @@ pub fn for_check() -> u64 {
 /// Address space that a server of a mount needs: stacks of its threads, what it shares with the kernel, its caches.
 const TO_SERVE: u64 = 256 << 20;
 
-/// Whether the address space of this process is wide enough for a server. One that runs out of it ends in the middle of its
+/// Checks that the address space of this process is wide enough for a server. One that runs out of it ends in the middle of its
 /// work, and its mount is dead then.
 ///
 /// # Errors
-/// What it lacks.
+/// The limit that is too low.
 pub fn room_to_serve() -> Result<(), String> {
     match getrlimit(Resource::As).current {
         Some(most) if most < TO_SERVE => Err(format!(

@@ -1,4 +1,4 @@
-//! What inodes and places are called in a report.
+//! Names of inodes and places in a report.
 
 use std::collections::HashMap;
 
@@ -73,7 +73,7 @@ impl Names {
     }
 }
 
-/// What a reserved inode is for.
+/// Role of a reserved inode.
 fn role(inode: InodeNumber) -> Option<&'static str> {
     Some(match inode.get() {
         1 => "the bad blocks",

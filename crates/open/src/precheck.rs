@@ -28,7 +28,7 @@ pub enum When {
 }
 
 impl When {
-    /// What two options mean, of which clap lets one be given.
+    /// Reads two options, of which clap lets one be given.
     #[must_use]
     pub fn of(first: bool, never: bool) -> Self {
         match (first, never) {
@@ -47,7 +47,7 @@ impl When {
         }
     }
 
-    /// Whether a change of the volume could do harm before this is repaired. What is only untidy, as a crash leaves it
+    /// Returns true if a change of the volume could do harm before this is repaired. What is only untidy, as a crash leaves it
     /// for the next mount, is passed over.
     fn minds(self, issue: &Issue) -> bool {
         issue.endangers_others() || self == When::ForAll && issue.kind.severity >= Severity::Wrong
@@ -80,7 +80,7 @@ fn is_replay(issue: &Issue) -> bool {
 /// in memory.
 ///
 /// # Errors
-/// What was found first, how much there is, and the remedy; that it could not be checked.
+/// The first finding, how much there is, and the remedy; that it could not be checked.
 pub fn sound(when: When, device: &Arc<dyn Device>, name: &str, now: Timestamp) -> Result<(), String> {
     if !when.is_now(&**device) {
         return Ok(());

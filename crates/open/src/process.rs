@@ -1,4 +1,4 @@
-//! What a process does for the secrets that it learns, if it is the command's own and not a program that uses this library.
+//! Protection of the secrets that a process learns, if it is the command's own and not a program that uses this library.
 //!
 //! Owns: saying whose process this is, and keeping its memory from others. Excludes the cage, which is a server's.
 

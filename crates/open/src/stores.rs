@@ -43,7 +43,7 @@ const FRONT: u64 = 4 << 20;
 const EARLY: u64 = 16 << 20;
 const DIRECTORIES: u64 = 8 << 20;
 
-/// Whether a name is that of a store, or of a volume in one.
+/// Returns true if a name is that of a store, or of a volume in one.
 #[must_use]
 pub fn is_meant(name: &OsStr) -> bool {
     platfs_store::is_address(name.as_bytes())
@@ -248,7 +248,7 @@ pub fn flush_locally(is_local: bool) {
 
 static WISH: OnceLock<bool> = OnceLock::new();
 
-/// Whether flushes end in a log on this host.
+/// Returns true if flushes end in a log on this host.
 fn is_flushed_locally() -> Result<bool> {
     if let Some(wish) = WISH.get() {
         return Ok(*wish);
@@ -343,14 +343,14 @@ fn written(address: &Address) -> Result<Volume> {
     Volume::open(&store, name, &holder, take_over)
 }
 
-/// What there is to say on volumes that were opened.
+/// Takes the notes on volumes that were opened.
 #[must_use]
 pub fn notes() -> Vec<String> {
     NOTES.with_borrow_mut(std::mem::take)
 }
 
 thread_local! {
-    /// What the user should know of them.
+    /// Notes for the user.
     static NOTES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     /// Volumes that this command has opened for writing, until it ends.
     static OPEN: RefCell<Vec<Arc<Volume>>> = const { RefCell::new(Vec::new()) };
@@ -374,7 +374,7 @@ pub fn holder() -> String {
     format!("plat on {host}")
 }
 
-/// Whether nobody has a volume open for writing.
+/// Returns true if nobody has a volume open for writing.
 ///
 /// # Errors
 /// There is no such volume; the store's.

@@ -28,7 +28,7 @@ const SCHEMES: [&[u8]; 4] = [b"file://", b"s3://", b"gs://", b"az://"];
 #[error("is in an object store, and this build of plat was made without them")]
 pub struct Error;
 
-/// Whether a name is that of a store, or of a volume in one.
+/// Returns true if a name is that of a store, or of a volume in one.
 #[must_use]
 pub fn is_meant(name: &OsStr) -> bool {
     SCHEMES.iter().any(|scheme| name.as_bytes().starts_with(scheme))

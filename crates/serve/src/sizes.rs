@@ -3,7 +3,7 @@
 use platfs::ondisk::geometry::Geometry;
 use serde_json::{Map, Value};
 
-/// What a change of the size comes to.
+/// Sizes before and after a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sizes {
     /// Bytes of a block.

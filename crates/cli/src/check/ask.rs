@@ -13,7 +13,7 @@ use crate::text::Shown;
 /// Longest line that is read as an answer, as long as a path can be.
 const LINE_MAX: usize = 4096;
 
-/// What is to be done about the whole plan.
+/// Answer about the whole plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// All repairs.

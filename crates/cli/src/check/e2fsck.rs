@@ -89,7 +89,7 @@ impl Options {
         }
     }
 
-    /// Whether to print the time.
+    /// Returns true if to print the time.
     #[must_use]
     pub fn times(&self) -> bool {
         self.timing > 0

@@ -17,15 +17,15 @@ const ROUNDS: usize = 5;
 
 /// A check that was made, with its repairs in memory.
 pub struct Made {
-    /// What was found.
+    /// Issues that were found.
     pub findings: Findings,
     /// Paths of what it is about.
     pub names: Names,
     /// The volume as it was repaired in memory.
     pub outcome: Outcome,
-    /// What a look at the repaired volume still finds.
+    /// Number of issues that a look at the repaired volume still finds.
     pub left: u64,
-    /// Whether each repair, also those of later looks, loses nothing.
+    /// True if each repair, also those of later looks, loses nothing.
     pub safe: bool,
 }
 
@@ -132,7 +132,7 @@ mod tests {
         repaired.write_at(table * 4096 + 10 * 256, &[0; 256]).unwrap();
     }
 
-    /// What a later look has to take away counts, though the first found nothing that loses anything.
+    /// Losses that only a later look finds count, though the first found nothing that loses anything.
     #[test]
     fn a_later_look_that_takes_something_away_is_not_safe() {
         let mut made = checked_once();

@@ -1,4 +1,4 @@
-//! What a kind of issue means and risks, for `--explain`.
+//! Explanation of a kind of issue: its meaning and its risk, for `--explain`.
 
 use std::io::{self, Write};
 

@@ -7,7 +7,7 @@ use super::findings::{Findings, OfKind};
 use crate::text::put_bytes;
 use platfs_open::names::Names;
 
-/// What became of a check.
+/// Result of a check.
 pub struct Verdict<'v> {
     /// The image's name.
     pub image: &'v str,
@@ -15,7 +15,7 @@ pub struct Verdict<'v> {
     pub outcome: &'static str,
     /// The exit code.
     pub exit_code: u8,
-    /// Whether the image was written.
+    /// True if the image was written.
     pub written: bool,
 }
 

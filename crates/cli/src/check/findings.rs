@@ -1,4 +1,4 @@
-//! What a check found, kept for a report: everything is counted, and of each kind the first are kept.
+//! Issues of a check, kept for a report: everything is counted, and of each kind the first are kept.
 //! Excludes how it is shown.
 
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ pub enum Policy<'p> {
 pub struct Noted {
     /// It.
     pub issue: Issue,
-    /// Whether it is repaired, in memory.
+    /// True if it is repaired, in memory.
     pub repaired: bool,
 }
 
@@ -52,7 +52,7 @@ const REPLAY: &str = "journal-needs-replay";
 /// Everything that was found.
 #[derive(Default)]
 pub struct Findings {
-    /// What waits in the journal and can be replayed. It is none of the problems.
+    /// Transactions that wait in the journal and can be replayed. They are none of the problems.
     pub replay: Option<String>,
     /// By kind, in the order in which each kind was first found.
     pub kinds: Vec<OfKind>,
@@ -69,7 +69,7 @@ impl Findings {
         named.chain(self.losers.iter().copied().take(LOSERS_NAMED)).collect()
     }
 
-    /// Whether an issue of a kind was found.
+    /// Returns true if an issue of a kind was found.
     #[must_use]
     pub fn has(&self, id: &str) -> bool {
         self.kinds.iter().any(|of| of.kind.id == id)
@@ -111,7 +111,7 @@ impl Findings {
         self.safe() + self.risky()
     }
 
-    /// Whether each has a repair that loses nothing.
+    /// Returns true if each has a repair that loses nothing.
     #[must_use]
     pub fn all_safe(&self) -> bool {
         self.safe() == self.count()
@@ -153,7 +153,7 @@ impl Findings {
 pub struct Listener<'p, 'm> {
     policy: Policy<'p>,
     meter: &'m mut Meter,
-    /// What was heard.
+    /// Issues that were heard.
     pub findings: Findings,
 }
 

@@ -35,7 +35,7 @@ pub fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What was found, kind by kind.
+/// Lists the issues, kind by kind.
 ///
 /// # Errors
 /// The output's.
@@ -72,7 +72,7 @@ fn of_kind(out: &mut dyn Write, of: &OfKind, names: &Names, detail: Detail) -> i
     }
 }
 
-/// What the repairs come to: how many lose nothing, and which files the others take something from.
+/// Sums up the repairs: how many lose nothing, and which files the others take something from.
 ///
 /// # Errors
 /// The output's.
@@ -126,7 +126,7 @@ pub fn in_use(summary: &Summary) -> String {
     )
 }
 
-/// What a volume holds, for `--verbose`.
+/// Counts the contents of a volume, for `--verbose`.
 ///
 /// # Errors
 /// The output's.

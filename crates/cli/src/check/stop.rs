@@ -1,6 +1,6 @@
 //! Signals that stop a check (Ctrl-C, SIGTERM, SIGHUP): the exit code is fsck(8)'s, and nothing is left half done.
 //!
-//! What must not be cut off holds [`busy`]: the process ends behind it.
+//! Work that must not be cut off holds [`busy`]: the process ends behind it.
 
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard};

@@ -25,7 +25,7 @@ const VERSION: u32 = 1;
 const HEADER_LEN: usize = 24;
 const RECORD_LEN: usize = 32 + PIECE_LEN;
 const END_LEN: usize = 32;
-/// What storage writes whole: half a piece.
+/// Bytes that storage writes whole: half a piece.
 const SECTOR: usize = PIECE_LEN / 2;
 
 /// Where a way back is kept if no place is given: in the working directory, by the image's name.
@@ -39,7 +39,7 @@ pub fn usual_path(image: &str) -> PathBuf {
 /// not exist.
 ///
 /// # Errors
-/// What can't be written or read.
+/// Files that can't be written or read.
 pub fn save(path: &Path, repaired: &Staged) -> io::Result<()> {
     let place = OutputLocation::of(path)?;
     let output = Output::below(place.directory.try_clone()?, &place.name, 0, Privacy::Private)?;
@@ -169,7 +169,7 @@ impl Record {
         Some(Record { offset, new, old: bytes.get(32..32 + len)?.to_vec() })
     }
 
-    /// Whether each half is as it was, or as the repair made it.
+    /// Returns true for each half that is as it was, or as the repair made it.
     fn fits(&self, device: &dyn Device) -> Result<[bool; 2], String> {
         let mut now = vec![0; self.old.len()];
         device.read_at(self.offset, &mut now).map_err(|error| error.to_string())?;
@@ -186,7 +186,7 @@ fn begin(mut file: &File) -> Result<(BufReader<&File>, u64), String> {
     Ok((BufReader::with_capacity(1 << 20, file), len))
 }
 
-/// Whether a file is an undo file of an image of this size, without a bit missing or changed.
+/// Checks that a file is an undo file of an image of this size, without a bit missing or changed.
 fn whole(file: &File, size: u64) -> Result<(), String> {
     let (mut file, len) = begin(file)?;
     let damaged = || "the undo file is cut short or damaged".to_owned();

@@ -221,7 +221,7 @@ impl Check {
         Ok(fsck::SOUND)
     }
 
-    /// What was asked for, or what the terminal allows.
+    /// Returns the mode that was asked for, or that the terminal allows.
     fn mode(&self) -> Mode {
         let asks = stdin().is_terminal() && stdout().is_terminal() && !self.json;
         match (self.look, self.preen, self.yes) {
@@ -321,7 +321,7 @@ impl Check {
         }
     }
 
-    /// Whether nothing shows how far it is: fsck(8) asks for that with `-C`.
+    /// Returns true if nothing shows how far it is: fsck(8) asks for that with `-C`.
     fn is_silent(&self) -> bool {
         self.progress.map_or(self.fsck, |descriptor| descriptor != 0)
     }

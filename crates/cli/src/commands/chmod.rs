@@ -29,7 +29,7 @@ pub struct Chmod {
     recursive: bool,
 }
 
-/// What becomes of permissions.
+/// Change of permissions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// They become these.

@@ -117,7 +117,7 @@ impl Convert {
         Ok(reports)
     }
 
-    /// Whether none of the volume's own files is mapped by extents, and no other feature needs them.
+    /// Returns true if none of the volume's own files is mapped by extents, and no other feature needs them.
     fn own_files_can(&self, volume: &Volume, console: &mut Console<'_>) -> bool {
         let raw = volume.superblock();
         let own = [

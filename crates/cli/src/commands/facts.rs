@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::text::{self, Shown};
 
-/// What `ls` and `tree` show of an inode in JSON, without names.
+/// Fields of an inode that `ls` and `tree` show in JSON, without names.
 pub(super) fn brief(facts: &Metadata) -> Map<String, Value> {
     let mut object = Map::new();
     let mut put = |key: &str, value: Value| object.insert(key.to_owned(), value);

@@ -56,7 +56,7 @@ impl Frag {
     }
 }
 
-/// What all files together come to.
+/// Sums over all files.
 #[derive(Default)]
 pub(super) struct Totals {
     /// How many of the most fragmented are named.

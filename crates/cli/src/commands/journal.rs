@@ -37,7 +37,7 @@ pub struct Journal {
     json: bool,
 }
 
-/// What is shown, and what is needed to show it.
+/// Views to show, and the data that they need.
 struct Shows<'a> {
     ground: &'a RawImage,
     log: &'a Log,

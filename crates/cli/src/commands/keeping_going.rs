@@ -16,7 +16,7 @@ use crate::text::Shown;
 /// Lines that wait in memory; more are only counted.
 const LINES: usize = 100_000;
 
-/// What becomes of a file of which some bytes can't be read.
+/// Treatment of a file of which some bytes can't be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Unreadable {
     /// It is left out.
@@ -25,7 +25,7 @@ pub(super) enum Unreadable {
     Zeros,
 }
 
-/// Whether a command goes on.
+/// Option to go on where the image can't be read.
 #[derive(Args, Clone, Copy, Debug)]
 pub(super) struct KeepGoingArgs {
     /// Goes on where the image can't be read: each lack is named, and the exit code is 1. A file with bytes that can't
@@ -63,7 +63,7 @@ impl KeepGoingArgs {
     }
 }
 
-/// What an output lacks, until it is said.
+/// Parts that an output lacks, until they are reported.
 pub(super) struct Lacking {
     /// The name of the image.
     image: String,

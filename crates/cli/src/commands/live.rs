@@ -1,4 +1,4 @@
-//! What commands share that work on a mount through its server: whether they do, the files that they bring to it, how far
+//! Parts that commands share which work on a mount through its server: whether they do, the files that they bring to it, how far
 //! it is, and what they say.
 
 use std::ffi::{OsStr, OsString};
@@ -22,7 +22,7 @@ use crate::control::protocol::{Request, Verb};
 use crate::progress::{self, Step};
 use crate::text::Shown;
 
-/// Whether a path is one of a mount by `plat mount`. An image that lies in one is meant as an image where the other
+/// Returns true if a path is one of a mount by `plat mount`. An image that lies in one is meant as an image where the other
 /// paths lie elsewhere.
 pub(super) fn is_meant<'p>(first: &OsStr, rest: impl IntoIterator<Item = &'p OsString>) -> bool {
     let is_mounted = |path: &OsStr| client::is_mounted(Path::new(path));
@@ -58,7 +58,7 @@ pub(super) fn no_path(first: &OsStr) -> Failure {
     Failure::Usage(format!("a path is missing: {shown} lies in no mount of plat, and is taken for an image"))
 }
 
-/// Whether a directory of a mount by `plat mount` stands in the place of an image.
+/// Returns true if a directory of a mount by `plat mount` stands in the place of an image.
 pub(super) fn is_directory(path: &OsStr) -> bool {
     path::is_directory(path) && client::is_mounted(Path::new(path))
 }
@@ -107,7 +107,7 @@ pub(super) fn target(source: &OsStr, target: &OsStr) -> Result<OsString, Failure
     Ok(path.join(name).into_os_string())
 }
 
-/// What a server is asked for.
+/// Request to a server.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<const N: usize> {
     pub(super) verb: Verb,
@@ -181,7 +181,7 @@ pub(super) fn say(console: &mut Console<'_>, as_json: bool, done: &Done) -> Resu
     Ok(())
 }
 
-/// The same on a line, for commands that bring much.
+/// Reports a result on a line, for commands that bring much.
 #[cfg(feature = "archives")]
 pub(super) fn say_at_length(
     console: &mut Console<'_>,
@@ -205,7 +205,7 @@ fn unnamed() -> Result<File, Failure> {
     tempfile::tempfile_in(&above).map_err(|error| host(&above, error))
 }
 
-/// Whether a file lies in a mount. The server of that one does not take it: it would wait for itself.
+/// Returns true if a file lies in a mount. The server of that one does not take it: it would wait for itself.
 pub(super) fn lies_in(mount: &Found, file: &dyn AsFd) -> io::Result<bool> {
     let device = |file: BorrowedFd<'_>| rustix::fs::fstat(file).map(|facts| facts.st_dev);
     Ok(device(file.as_fd())? == device(mount.directory().as_fd())?)

@@ -180,7 +180,7 @@ impl Command {
     /// Does it.
     ///
     /// # Errors
-    /// What kept it from being done; complaints about parts of the work went to the console.
+    /// The reason why it was not done; complaints about parts of the work went to the console.
     pub fn run(&self, console: &mut Console<'_>, sandbox: Mode) -> Result<(), Failure> {
         match self {
             Command::Build(command) => command.run(console),

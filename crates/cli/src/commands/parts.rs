@@ -26,12 +26,12 @@ impl Named {
         Ok(Named { owners, names })
     }
 
-    /// What can't have been found.
+    /// Problems that kept parts from being found.
     pub(super) fn problems(&self) -> impl Iterator<Item = &String> {
         self.owners.problems.iter().chain(&self.names.problems)
     }
 
-    /// Whether the bitmap has a block in use.
+    /// Returns true if the bitmap has a block in use.
     pub(super) fn in_use(&self, block: Block) -> Option<bool> {
         let states = &self.owners.in_use;
         let at = states.binary_search_by_key(&block, |(known, _)| *known).ok()?;
@@ -118,7 +118,7 @@ fn in_words(part: &Part, inodes_per_block: u32) -> String {
     }
 }
 
-/// What a part is, as JSON names it.
+/// Kind of a part, as JSON names it.
 fn kind(part: &Part) -> &'static str {
     match part {
         Part::Boot => "boot",

@@ -51,7 +51,7 @@ pub struct Placement {
     json: bool,
 }
 
-/// What a volume says, or why that is no placement.
+/// Placement that a volume states, or why that is none.
 type Kept = Result<Placing, PlacingError>;
 
 impl Placement {
@@ -96,7 +96,7 @@ impl Placement {
         Ok(kept)
     }
 
-    /// What is to be said from now on, if that was asked for. Words that were no placement go.
+    /// Returns the placement to state from now on, if a change was asked for. Words that were no placement go.
     fn changed(&self, before: &Kept) -> Result<Option<Placing>, String> {
         if !self.changes() {
             return Ok(None);
@@ -208,7 +208,7 @@ fn of_image(image: &OpenImage) -> Result<Kept, Failure> {
     placing::stored(&image.volume).map_err(|error| image.whole(&error))
 }
 
-/// The same of a mount, whose root is asked for it.
+/// Placement of a mount, whose root is asked for it.
 #[expect(clippy::disallowed_methods, reason = "in a mount, where the server judges each call of the kernel")]
 fn of_mount(name: &OsStr) -> Result<Kept, Failure> {
     let about = |what: String| Failure::about(Shown(name.as_encoded_bytes()), what);

@@ -117,7 +117,7 @@ fn parse_time(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "not a time: a number, with s, m, h, d or w behind it".to_owned())
 }
 
-/// What quota is asked of: an open image, or a mount by its server.
+/// Source of quota: an open image, or a mount by its server.
 enum Source<'s> {
     Image(&'s OpenImage),
     Mount(&'s File, &'s str),

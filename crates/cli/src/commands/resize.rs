@@ -136,7 +136,7 @@ impl Resize {
         self.tell(console, &name, &(facts, ends), true)
     }
 
-    /// What would be done.
+    /// Plans the change without making it.
     fn planned(&self, console: &mut Console<'_>, name: &str) -> Result<Sizes, Failure> {
         warn_of_writer(&self.image, console);
         let device = open_device(&self.image)?;
@@ -337,7 +337,7 @@ fn judge(name: &str, plan: &mut Plan) -> Result<(), Failure> {
     plan.judge(&reshaping::limits()).map_err(|error| reshaping::failed(name, &error))
 }
 
-/// What a plan comes to.
+/// Sizes that a plan leads to.
 fn facts(plan: &Plan) -> Sizes {
     let inodes_moved = plan.inodes_moved() as u64;
     Sizes { blocks_moved: plan.blocks_moved(), inodes_moved, ..Sizes::of(plan.before(), plan.after()) }

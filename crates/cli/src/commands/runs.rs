@@ -46,7 +46,7 @@ pub(super) fn line(run: &Run) -> String {
     format!("{:>10}..{file:<10} {:>10}..{disk:<10} {:>7}{unwritten}", run.logical, run.start, run.count)
 }
 
-/// What stands above the table.
+/// Heading of the table.
 pub(super) const HEADING: &str = "    file blocks            disk blocks            count";
 
 /// A run as JSON.

@@ -114,7 +114,7 @@ fn formatted(
     Ok(writeln!(console.out, "{line}")?)
 }
 
-/// What inodes are shown of.
+/// Inodes to show, with their volume.
 struct Showing<'a> {
     image: &'a OpenImage,
     /// The bytes, where they are asked for.

@@ -281,7 +281,7 @@ impl Compact {
     }
 }
 
-/// What is made of a volume.
+/// Kind of copy of a volume.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Copying {
     Snapshot,

@@ -44,7 +44,7 @@ pub struct Tree {
     json: bool,
 }
 
-/// What stands before a name: below a directory with more to come, below the last, the name itself
+/// Prefixes of a name: below a directory with more to come, below the last, the name itself
 /// with more to come, and the last name.
 const BOX: [&str; 4] = ["\u{2502}   ", "    ", "\u{251c}\u{2500}\u{2500} ", "\u{2514}\u{2500}\u{2500} "];
 const ASCII: [&str; 4] = ["|   ", "    ", "|-- ", "`-- "];

@@ -121,7 +121,7 @@ impl Tune {
         known.iter().try_for_each(|fact| info::print(console, fact))
     }
 
-    /// What would change: the image is only read.
+    /// Plans the change: the image is only read.
     fn plan(&self, console: &mut Console<'_>, name: &str, request: &Request) -> Result<Tuned, Failure> {
         warn_of_writer(&self.image, console);
         // Blocks that are free may be written on the way.
@@ -200,7 +200,7 @@ struct Changed {
     after: (String, Value),
 }
 
-/// What changes with every write.
+/// Fields that change with every write.
 const ALWAYS: [&str; 2] = ["last_write", "checksum"];
 
 /// Fields that differ, but for what changes with every write.

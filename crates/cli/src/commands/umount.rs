@@ -26,7 +26,7 @@ const LEAVING: Duration = Duration::from_secs(10);
 /// After so long it is said what is waited for.
 const SAID_AFTER: Duration = Duration::from_secs(3);
 
-/// Whether a failure to ask a server means that there is none any more.
+/// Returns true if a failure to ask a server means that there is none any more.
 fn is_gone(error: &io::Error) -> bool {
     let number = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(number, Some(Errno::NOTCONN | Errno::CONNABORTED | Errno::CONNREFUSED | Errno::CONNRESET))

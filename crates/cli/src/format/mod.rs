@@ -17,7 +17,7 @@ use amount::{amount, bytes, number};
 pub use changes::ChangeArgs;
 pub use uuid::UuidChoice;
 
-/// What stands behind the options in the help of commands that make volumes.
+/// Text behind the options in the help of commands that make volumes.
 pub const ENVIRONMENT: &str = "Environment:\n  SOURCE_DATE_EPOCH  \
      Seconds since 1970 that are taken for the time of the change; no time of a file is later";
 
@@ -152,7 +152,7 @@ const ON_ERROR: [(&str, OnError); 3] =
 const SYSTEMS: [(&str, u32); 5] = [("linux", 0), ("hurd", 1), ("masix", 2), ("freebsd", 3), ("lites", 4)];
 
 impl FormatArgs {
-    /// Whether anything is asked for that is not the default.
+    /// Returns true if anything is asked for that is not the default.
     #[must_use]
     pub fn is_stated(&self) -> bool {
         let text = String::from;

@@ -195,7 +195,7 @@ impl Page {
         }
     }
 
-    /// What stands behind the options in the help. Exit codes are left to their own section.
+    /// Text behind the options in the help. Exit codes are left to their own section.
     fn after(&mut self, text: &str) {
         if let Some(variables) = text.strip_prefix("Environment:\n") {
             self.heading("ENVIRONMENT");
@@ -238,7 +238,7 @@ impl Page {
     }
 }
 
-/// What follows an option, as the help writes it.
+/// Value of an option, as the help writes it.
 fn values(arg: &Arg) -> String {
     let names = arg.get_value_names().unwrap_or_default();
     let words: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
@@ -261,7 +261,7 @@ fn names(arg: &Arg) -> String {
     if optional { format!("{names} [{value}]") } else { format!("{names} {value}") }
 }
 
-/// What the help says of an argument, with its values and its default.
+/// Help of an argument, with its values and its default.
 fn help(arg: &Arg) -> String {
     let said = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
     let mut text = said.trim_end_matches('.').to_owned() + ".";

@@ -1,4 +1,4 @@
-//! What holds for all commands: the topics of `plat help`, which are sections of plat(1), too.
+//! Topics that hold for all commands: those of `plat help`, which are sections of plat(1), too.
 
 use std::fmt::Write as _;
 

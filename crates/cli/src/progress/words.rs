@@ -12,7 +12,7 @@ const BAR: std::ops::RangeInclusive<usize> = 8..=30;
 /// How far the work is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Step {
-    /// What is being done, if there are several things; plain ASCII.
+    /// Name of the step, if there are several; plain ASCII.
     pub what: &'static str,
     /// Files so far.
     pub files: u64,

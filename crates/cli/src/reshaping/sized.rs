@@ -19,7 +19,7 @@ pub struct Sized {
     alone: Alone,
 }
 
-/// The same, as long as it has to be.
+/// Device that is made as long as it has to be.
 pub struct Ready {
     /// The image, with room for both volumes.
     pub held: Held,

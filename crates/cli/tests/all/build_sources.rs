@@ -20,7 +20,7 @@ fn assert_holds(test: &str, image: &Path, source: &Snapshot, rules: Rules) {
     }
 }
 
-/// What GNU tar makes of `archive`.
+/// Tree that GNU tar makes of `archive`.
 fn extracted(archive: &Path, into: &Path) -> Snapshot {
     fs::create_dir_all(into).unwrap();
     let mut tar = tool::command("tar");

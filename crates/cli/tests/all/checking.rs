@@ -29,7 +29,7 @@ fn volume(scratch: &Scratch) -> PathBuf {
     image
 }
 
-/// The same with a wrong superblock checksum, whose repair loses nothing.
+/// Makes an image with a wrong superblock checksum, whose repair loses nothing.
 fn damaged(scratch: &Scratch) -> PathBuf {
     let image = volume(scratch);
     let file = File::options().write(true).read(true).open(&image).unwrap();
@@ -455,7 +455,7 @@ fn issues_name_the_files() {
     fsck::assert_clean(&image);
 }
 
-/// What the kernel leaves when a machine goes down: nothing is wrong with such a volume.
+/// A volume as the kernel leaves it when a machine goes down has nothing wrong.
 #[test]
 fn a_journal_that_waits_is_no_problem() {
     let test = "a_journal_that_waits_is_no_problem";

@@ -31,7 +31,7 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// What a call may answer when others work on the same names.
+/// Errors that a call may answer when others work on the same names.
 const HARMLESS: [Errno; 12] = [
     Errno::NOENT,
     Errno::EXIST,
@@ -58,7 +58,7 @@ struct Worker<'a> {
     made: u64,
     /// Extended attributes can be had.
     attributes: bool,
-    /// What it does at the moment, for the message if it hangs.
+    /// Call that it makes at the moment, for the message if it hangs.
     doing: &'a Mutex<String>,
     wrong: &'a Mutex<Vec<String>>,
 }

@@ -218,7 +218,7 @@ fn an_index_is_that_of_debugfs() {
     );
 }
 
-/// What `logdump -a` says: for each transaction the blocks of which it has copies, those it revokes.
+/// Transactions as `logdump -a` lists them: for each the blocks of which it has copies, those it revokes.
 fn logdump(image: &Path) -> (BTreeMap<u64, Vec<u64>>, BTreeMap<u64, Vec<u64>>) {
     let answer = tool::debugfs(image, "logdump -aO");
     let (mut copies, mut revoked) = (BTreeMap::<u64, Vec<u64>>::new(), BTreeMap::<u64, Vec<u64>>::new());

@@ -343,7 +343,7 @@ impl Fsx {
         }
     }
 
-    /// What SEEK_DATA and SEEK_HOLE say must cover all that is not zero.
+    /// Ranges that SEEK_DATA and SEEK_HOLE report must cover all that is not zero.
     fn seek(&mut self) {
         self.record("seek".into());
         let mut at = 0;

@@ -36,7 +36,7 @@ impl Promised {
         Random(self.seed).bytes(self.len)
     }
 
-    /// What is wrong with it.
+    /// Returns the fault, if it has one.
     fn wrong(&self) -> Option<String> {
         let found = match std::fs::read(&self.path) {
             Ok(found) => found,

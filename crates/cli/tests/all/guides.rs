@@ -41,14 +41,14 @@ fn shown(guide: &str) -> Vec<Shown<'_>> {
     all
 }
 
-/// Whether a line is what a pattern shows.
+/// Returns true if a line is what a pattern shows.
 fn is_line(line: &str, pattern: &str) -> bool {
     let Some((first, rest)) = pattern.split_once("...") else { return line == pattern };
     let Some(line) = line.strip_prefix(first) else { return false };
     (0..=line.len()).any(|at| line.is_char_boundary(at) && is_line(&line[at..], rest))
 }
 
-/// Whether lines are what patterns show, one of them standing for any number.
+/// Returns true if lines are what patterns show, one of them standing for any number.
 fn are_lines(lines: &[&str], patterns: &[&str]) -> bool {
     match (lines, patterns) {
         (_, []) => lines.is_empty(),

@@ -37,7 +37,7 @@ use zerocopy::IntoBytes;
 
 /// Bytes of output after which the reader goes away: more than any of these images has to say.
 const OUTPUT_MAX: usize = 64 << 20;
-/// What one image may take for all commands; some hundred times what a sound one does on a busy machine.
+/// Time that one image may take for all commands; some hundred times what a sound one does on a busy machine.
 const TIME_MAX: Duration = Duration::from_secs(120);
 
 /// SplitMix64.
@@ -355,7 +355,7 @@ fn a_volume_of_over_a_million_inodes_is_checked_before_it_is_changed() {
     assert!(said.contains("nothing was changed") && said.contains("bitmap"), "{said}");
 }
 
-/// What differs between two images, but for the superblock: the first byte.
+/// First byte in which two images differ, but for the superblock.
 fn first_difference(before: &[u8], after: &[u8]) -> Option<usize> {
     let differs = |at: &usize| before.get(*at) != after.get(*at) && !(1024..2048).contains(at);
     (0..before.len().max(after.len())).find(differs)

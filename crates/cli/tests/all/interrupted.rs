@@ -29,7 +29,7 @@ const SECTOR: usize = 512;
 const BLOCK: u64 = 1024;
 const MIB: u64 = 1 << 20;
 
-/// What a command does.
+/// Command under test.
 #[allow(clippy::large_enum_variant, reason = "there are few of them")]
 enum Verb {
     Tune(Request),
@@ -205,7 +205,7 @@ fn walk(volume: &Volume, directory: InodeNumber, hasher: &mut DefaultHasher) -> 
     Ok(())
 }
 
-/// What a power failure may leave.
+/// State that a power failure may leave.
 struct State {
     device: Arc<Overlay>,
     /// The way back is there.
@@ -221,7 +221,7 @@ struct Recorded {
     /// How many were made when the way back was stable; what it holds, unless none is needed.
     kept: (usize, Option<Vec<u8>>),
     tree: u64,
-    /// What the superblock says of sizes and features in the end.
+    /// Sizes and features of the superblock in the end.
     shape: (u64, String),
 }
 
@@ -327,7 +327,7 @@ impl Recorded {
         State { device: Arc::new(device), is_kept: end > self.kept.0 && !is_over }
     }
 
-    /// What the state is, as a number: the blocks that are not as they were.
+    /// Number that identifies the state: the blocks that are not as they were.
     fn identity(&self, state: &State) -> u64 {
         let mut hasher = DefaultHasher::new();
         state.is_kept.hash(&mut hasher);

@@ -86,7 +86,7 @@ fn an_image_is_whole_when_the_umount_helper_returns() {
     }
 }
 
-/// What is in a file, by its name.
+/// Contents of a file, by its name.
 fn contents(name: &str) -> Vec<u8> {
     let len = 100 + name.bytes().map(usize::from).sum::<usize>() * 37 % 30_000;
     name.bytes().cycle().take(len).collect()

@@ -116,7 +116,7 @@ fn memory(mounted: &Mounted) -> [u64; 2] {
     })
 }
 
-/// What a server takes while a large archive is unpacked into it, and afterwards.
+/// Memory of a server while a large archive is unpacked into it, and afterwards.
 #[test]
 #[ignore = "unpacks a large archive, which PLATFS_LINUX_TAR names"]
 fn memory_of_an_unpacked_archive() {

@@ -12,7 +12,7 @@ use testkit::images::golden;
 use testkit::scratch::Scratch;
 use testkit::tool;
 
-/// What e2fsck says, without the name of the image.
+/// Verdict of e2fsck, without the name of the image.
 fn verdict(image: &Path) -> String {
     complaints(image).replace(image.to_str().unwrap(), "IMAGE")
 }

@@ -70,7 +70,7 @@ fn parse(size: &str) -> u64 {
 
 const SECTOR: usize = 1024;
 
-/// Whether a byte of a sector (1 KiB) may differ from mke2fs's: the written kilobytes and the checksum
+/// Returns true if a byte of a sector (1 KiB) may differ from mke2fs's: the written kilobytes and the checksum
 /// of superblocks, and the time in the block of multiple mount protection (mke2fs takes the clock's).
 fn may_differ(sector: &[u8], at: usize) -> bool {
     let superblock = sector[0x38..0x3A] == [0x53, 0xEF];

@@ -158,7 +158,7 @@ fn root_without_capabilities_is_no_administrator() {
     assert_clean(&image);
 }
 
-/// What is written and not yet handed over by the kernel is data for programs that look for holes, as `cp` does.
+/// Bytes that are written and not yet handed over by the kernel are data for programs that look for holes, as `cp` does.
 #[test]
 fn bytes_in_the_pages_of_the_kernel_are_no_hole() {
     let test = "bytes_in_the_pages_of_the_kernel_are_no_hole";
@@ -227,7 +227,7 @@ fn odd_tree_on_inline_data() {
     odd_tree("odd_tree_on_inline_data", "-t ext4 -b 4096 -O inline_data", "64M", &Rules::default());
 }
 
-/// What version control and package managers do: new files beside old ones, renamed over them; links;
+/// Works as version control and package managers do: new files beside old ones, renamed over them; links;
 /// whole trees moved and removed.
 fn churn(root: &Path, seed: u64) {
     let mut state = seed;

@@ -45,7 +45,7 @@ fn joined(runs: impl IntoIterator<Item = Run>) -> Vec<Run> {
     all
 }
 
-/// What `plat map -e --json` says, by file name.
+/// Runs that `plat map -e --json` reports, by file name.
 fn ours(arguments: &[&Path]) -> BTreeMap<String, Vec<Run>> {
     let output = succeed(plat(&["map", "-e", "--json"]).args(arguments));
     let files: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -61,7 +61,7 @@ fn ours(arguments: &[&Path]) -> BTreeMap<String, Vec<Run>> {
     files.collect()
 }
 
-/// What `filefrag -v` says of a file.
+/// Runs that `filefrag -v` reports of a file.
 fn theirs(path: &Path) -> Vec<Run> {
     let output = tool::run(tool::command("filefrag").arg("-v").arg(path));
     let text = String::from_utf8(output.stdout).unwrap();
@@ -236,7 +236,7 @@ fn ranges_move_without_the_cache_of_the_kernel() {
     ranges_move("ranges_move_without_the_cache_of_the_kernel", "-t ext4 -b 4096", options, 4096);
 }
 
-/// The same on images and on the kernel's own files, and what is refused.
+/// Space of files on images and on the kernel's own files, and what is refused.
 #[test]
 fn space_of_files_in_images() {
     let test = "space_of_files_in_images";

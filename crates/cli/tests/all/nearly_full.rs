@@ -308,7 +308,7 @@ fn what_has_its_blocks_can_be_changed_on_a_full_volume() {
     }
 }
 
-/// What a reader meets at the end of a file is no lack of room.
+/// A reader that meets the end of a file hears of no lack of room.
 #[test]
 fn readers_on_a_full_volume_hear_of_nothing() {
     let test = "readers_on_a_full_volume_hear_of_nothing";

@@ -31,7 +31,7 @@ fn quota(place: &Path, arguments: &[&str]) {
     succeed(plat(&["quota"]).args(arguments).arg(place));
 }
 
-/// What is said of one id.
+/// Record of one id.
 fn record(place: &Path, whose: &[&str]) -> Value {
     let said = succeed(plat(&["quota", "--json"]).args(whose).arg(place)).stdout;
     let said: Value = serde_json::from_slice(&said).unwrap();

@@ -1,4 +1,4 @@
-//! The same input and options give the same bytes, and so does the way through `export`.
+//! Equal input and options give equal bytes, and so does the way through `export`.
 
 use crate::support::{build, modest_tree, plat, succeed};
 use std::fs;

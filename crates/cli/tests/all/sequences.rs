@@ -103,7 +103,7 @@ struct Changing {
     image: PathBuf,
     random: Random,
     rules: Rules,
-    /// What was done so far, for a failure's message.
+    /// Calls made so far, for a failure's message.
     story: Vec<String>,
     /// How often each command did something, and how often it refused.
     counts: BTreeMap<&'static str, (u32, u32)>,

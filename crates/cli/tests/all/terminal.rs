@@ -141,7 +141,7 @@ fn without_time(text: &str) -> String {
     shown.collect::<Vec<_>>().join(" ")
 }
 
-/// Whether the last line of a screen shows how far a command is.
+/// Returns true if the last line of a screen shows how far a command is.
 fn shows(text: &str, name: &str) -> bool {
     let last = text.lines().last().unwrap_or_default();
     last.starts_with(&format!("{name}: ")) && last.ends_with(" s")
@@ -402,7 +402,7 @@ fn an_interrupted_export_leaves_nothing() {
     assert_eq!(place.names(), names);
 }
 
-/// What the parent has a command ignore stays ignored.
+/// Signals that the parent has a command ignore stay ignored.
 #[test]
 fn ignored_signals_end_nothing() {
     if !have("ignored_signals_end_nothing") || !tool::have_tools("ignored_signals_end_nothing", &["nohup"]) {

@@ -20,7 +20,7 @@ fn used(image: &Path) -> u64 {
     fs::metadata(image).unwrap().blocks() << 9
 }
 
-/// What fstrim says that it discarded.
+/// Bytes that fstrim says it discarded.
 fn fstrim(image: &Path, arguments: &[&str]) -> u64 {
     let mounted = Mounted::read_write(image).unwrap();
     let output = tool::run(tool::command("fstrim").arg("-v").args(arguments).arg(mounted.path()));

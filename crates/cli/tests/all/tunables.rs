@@ -38,7 +38,7 @@ fn kept(image: &Path) -> String {
     shown(image)["kept"].as_str().unwrap().to_owned()
 }
 
-/// What a mount counted under a name of the kernel's `mb_stats`.
+/// Count of a mount under a name of the kernel's `mb_stats`.
 fn counted(mounted: &Mounted, name: &str) -> u64 {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plat"));
     let output = command.args(["stats", "--json"]).arg(mounted.path()).output().unwrap();

@@ -230,7 +230,7 @@ impl Device for Noting {
     }
 }
 
-/// What a power failure can leave: all that was flushed, and of the rest any sectors.
+/// Image that a power failure can leave: all that was flushed, and of the rest any sectors.
 fn after_a_power_failure(before: &[u8], noted: &[Option<(u64, Vec<u8>)>], mut seed: u64) -> Vec<u8> {
     let mut next = || {
         seed ^= seed << 13;
@@ -443,7 +443,7 @@ fn a_journal_whose_device_is_lost_is_given_up() {
     fsck::assert_clean(&image);
 }
 
-/// Whether a check repairs all.
+/// Runs a check; returns true if it repaired all.
 fn ran_check(image: &Path) -> bool {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_plat"));
     command.args(["check", "-y"]).arg(image).output().unwrap().status.code() == Some(1)

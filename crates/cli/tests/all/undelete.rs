@@ -104,7 +104,7 @@ fn remove_many(image: &Path, more: impl FnOnce(&Mounted, &mut Numbers, &mut Gone
     removed
 }
 
-/// What is recovered: right ones, wrong ones that are called sure, wrong ones that are called likely.
+/// Files recovered: right ones, wrong ones that are called sure, wrong ones that are called likely.
 struct Score {
     right: usize,
     sure: usize,
@@ -172,7 +172,7 @@ fn by_tool(scratch: &Scratch, removed: &Gone, tool: &str, arguments: &[&str], im
     right
 }
 
-/// What `plat rm` removes comes back as what Linux removes: the log goes on behind what it held, also from one command to
+/// Files that `plat rm` removes come back as those that Linux removes: the log goes on behind what it held, also from one command to
 /// the next.
 #[test]
 fn what_plat_removes_comes_back() {

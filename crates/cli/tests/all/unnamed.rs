@@ -1,4 +1,4 @@
-//! What a served volume does about files without a name: requests made by hand, as the kernel makes them.
+//! Files without a name on a served volume: requests made by hand, as the kernel makes them.
 
 use fuse::{Caller, Entry, Kind, NewNode, ROOT, Service, SetAttr, SetTime, Time};
 use plat_cli::mount::appearance::Appearance;

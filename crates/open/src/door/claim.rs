@@ -71,13 +71,13 @@ fn request(layer: &Layer, kind: Kind) -> libc::flock {
     }
 }
 
-/// Whether the range is ours now. Where the host can't lock, other programs can't either.
+/// Takes a lock; returns true if the range is ours now. Where the host can't lock, other programs can't either.
 fn take(file: &File, layer: &Layer, kind: Kind) -> bool {
     let done = fcntl(file, FcntlArg::F_OFD_SETLK(&request(layer, kind)));
     !matches!(done, Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EACCES))
 }
 
-/// Whether another program has a conflicting lock. Takes no lock.
+/// Returns true if another program has a conflicting lock. Takes no lock.
 fn is_taken(file: &File, layer: &Layer, kind: Kind) -> bool {
     let mut request = request(layer, kind);
     let asked = fcntl(file, FcntlArg::F_OFD_GETLK(&mut request));

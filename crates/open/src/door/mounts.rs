@@ -21,7 +21,7 @@ pub struct Mount {
     pub directory: PathBuf,
     /// The type of file system.
     pub kind: String,
-    /// What is mounted.
+    /// Source of the mount.
     pub source: PathBuf,
     /// The volume, not only this view of it, is not written.
     pub read_only: bool,
@@ -37,7 +37,7 @@ pub fn of(table: &[u8]) -> impl Iterator<Item = Mount> {
     table.split(|byte| *byte == b'\n').filter_map(line)
 }
 
-/// What is mounted on a directory at last.
+/// Returns the topmost mount on a directory.
 #[must_use]
 pub fn mounted_on(directory: &Path) -> Option<Mount> {
     all().into_iter().rfind(|mount| mount.directory == directory)

@@ -83,7 +83,7 @@ pub fn received(file: File, size: u64) -> io::Result<FileDevice> {
     FileDevice::new(file)
 }
 
-/// The same file once it is filled, for who made it.
+/// Opens a file once it is filled, for who made it.
 ///
 /// # Errors
 /// The system's.

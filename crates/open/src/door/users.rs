@@ -9,7 +9,7 @@ use super::ground::{self, Ground};
 use super::mounts::{self, Mount};
 use crate::image::User;
 
-/// What an image is wanted for.
+/// Purpose for which an image is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
     /// Only others' writing is in the way.
@@ -77,7 +77,7 @@ fn on_ground(wanted: &Ground, mut mounts: impl Iterator<Item = Mount>) -> Option
     })
 }
 
-/// What a mount without a block device of its own is of. The sources of others are not looked at: they
+/// Storage of a mount without a block device of its own. The sources of others are not looked at: they
 /// may be names of machines that do not answer.
 fn ground_of_source(mount: &Mount) -> Option<Ground> {
     if mount.kind == "fuse.plat" {
@@ -88,7 +88,7 @@ fn ground_of_source(mount: &Mount) -> Option<Ground> {
     if is_path { Ground::of(&mount.source, 0, u64::MAX).ok() } else { None }
 }
 
-/// Whether another program has taken a loop device for itself, or a partition of it that overlaps the wanted range.
+/// Finds another program that has taken a loop device for itself, or a partition of it that overlaps the wanted range.
 fn taken_where(wanted: &Ground, block: u64, path: PathBuf) -> Option<User> {
     let parts = ground::partitions(block);
     if parts.is_empty() {
@@ -101,7 +101,7 @@ fn taken_where(wanted: &Ground, block: u64, path: PathBuf) -> Option<User> {
     met.into_iter().find_map(|(block, path)| super::claim::taken(block, path))
 }
 
-/// The same of a block device that a loop device leads to.
+/// Finds who has taken a block device that a loop device leads to.
 fn taken_layer(layer: &ground::Layer) -> Option<User> {
     let block = layer.block()?;
     let wanted = Ground::of(&layer.path, layer.start, layer.end).ok()?;

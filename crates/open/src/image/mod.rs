@@ -82,7 +82,7 @@ pub(crate) fn open_file(spec: &ImageSpec, write: bool) -> Result<File, ImageErro
     })
 }
 
-/// Whether only what is behind the last `@` is wrong.
+/// Explains a file that was not found: only what is behind the last `@` may be wrong.
 fn not_found(spec: &ImageSpec, error: io::Error) -> ImageError {
     let name = spec.path.as_os_str().as_bytes();
     let at = name.iter().rposition(|byte| *byte == b'@').filter(|at| *at > 0);

@@ -9,7 +9,7 @@ use platfs_image::archive::Input;
 
 /// Bytes read at once.
 const AT_ONCE: usize = 256 << 10;
-/// What is longer is read by itself.
+/// Size up to which a file is read ahead with others; a longer one is read by itself.
 const SMALL: usize = AT_ONCE / 4;
 
 /// An input, and what was read of it ahead of need.

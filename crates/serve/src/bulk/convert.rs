@@ -18,7 +18,7 @@ use platfs_open::paths::joined;
 /// Failures that are reported in words.
 const WORDS: usize = 12;
 
-/// What is asked for.
+/// Options of a conversion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// The form that maps get.
@@ -27,7 +27,7 @@ pub struct Options {
     pub dry_run: bool,
 }
 
-/// What was found and done.
+/// Results of a conversion.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Inodes with a map: files, directories, and symbolic links with a block.
@@ -38,7 +38,7 @@ pub struct Report {
     pub left: u64,
     /// Extents, or runs of pointers, before.
     pub extents_before: u64,
-    /// The same after.
+    /// Extents after it.
     pub extents: u64,
     failures: Vec<String>,
 }

@@ -62,7 +62,7 @@ struct Copy<'j> {
 /// Copies what a name leads to.
 ///
 /// # Errors
-/// What the volume or the watcher says; all files before it are there, each whole.
+/// Errors of the volume or the watcher; all files before it are there, each whole.
 pub fn copy(
     job: &Job<'_>,
     source: InodeNumber,

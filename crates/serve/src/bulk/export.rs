@@ -18,7 +18,7 @@ const BUFFER: usize = 1 << 20;
 /// Writes a directory and all below it as an archive; returns what it can't hold.
 ///
 /// # Errors
-/// What the volume, the output or the watcher says, and the first file that the actor may not read.
+/// Errors of the volume, the output or the watcher, and the first file that the actor may not read.
 pub fn export(
     job: &Job<'_>,
     from: InodeNumber,

@@ -59,7 +59,7 @@ struct Import<'j, I> {
 /// Unpacks an archive into a directory; returns what was odd about it.
 ///
 /// # Errors
-/// What the volume, the archive or the watcher says; all entries before it are there, each whole.
+/// Errors of the volume, the archive or the watcher; all entries before it are there, each whole.
 pub fn import<I: Input>(
     job: &Job<'_>,
     base: InodeNumber,

@@ -17,7 +17,7 @@ const BYTES: usize = 1 << 20;
 /// Bytes read and written at once of a large file.
 const PIECE: usize = 1 << 20;
 
-/// What a new file is; as [`Kind`], but its own.
+/// Kind of a new file; as [`Kind`], but its own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum What {
     File,
@@ -294,7 +294,7 @@ impl<'j> Maker<'j> {
     }
 }
 
-/// Whether a failure may be that of one file among several, or of their number.
+/// Returns true if a failure may be that of one file among several, or of their number.
 fn is_shared(error: &Error) -> bool {
     !matches!(
         error,

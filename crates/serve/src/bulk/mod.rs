@@ -37,7 +37,7 @@ use crate::sandbox;
 use platfs_image::text::Shown;
 use platfs_open::locks::locked;
 
-/// What has been done so far.
+/// Counts of the work done so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Done {
     /// Files of all kinds but directories that were made, removed or read.
@@ -145,7 +145,7 @@ pub trait Watcher: Sync {
         let _ = number;
     }
 
-    /// Whether the work goes on. Called between batches.
+    /// Checks that the work goes on. Called between batches.
     ///
     /// # Errors
     /// Why it ends.
@@ -155,7 +155,7 @@ pub trait Watcher: Sync {
 /// An inode that stays what it is: it has a user.
 pub struct Held<'j> {
     _pin: Pin<'j>,
-    /// What was known of it when it was taken hold of.
+    /// Metadata when it was taken hold of.
     pub facts: Metadata,
 }
 
@@ -199,7 +199,7 @@ pub enum Halt {
     At {
         /// The path as it was given or met.
         path: Vec<u8>,
-        /// What it says.
+        /// Error of the library.
         error: Error,
     },
     /// The actor may not.
@@ -257,7 +257,7 @@ pub struct Job<'j> {
     pub volume: &'j Volume,
     /// On whose behalf.
     pub actor: &'j Actor,
-    /// What watches the work.
+    /// Watcher of the work.
     pub watcher: &'j dyn Watcher,
     /// Which extended attributes there are.
     pub terms: Terms,
@@ -266,7 +266,7 @@ pub struct Job<'j> {
     done: Mutex<Done>,
 }
 
-/// What is asked of a new file, beside its kind and name.
+/// Attributes asked for a new file, beside its kind and name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) permissions: u16,
@@ -298,7 +298,7 @@ impl<'j> Job<'j> {
         }
     }
 
-    /// What has been done so far.
+    /// Returns the counts of the work done so far.
     #[must_use]
     pub fn done(&self) -> Done {
         *self.counter()
@@ -312,7 +312,7 @@ impl<'j> Job<'j> {
         locked(&self.done)
     }
 
-    /// Whether the work goes on.
+    /// Checks that the work goes on.
     fn go_on(&self) -> Result<(), Halt> {
         let done = self.done();
         self.watcher.go_on(&done)
@@ -366,7 +366,7 @@ impl<'j> Job<'j> {
         self.find(directory, name).map_err(&failed)?.ok_or_else(|| failed(Error::NotFound))
     }
 
-    /// What a name of a directory leads to, if there is one.
+    /// Finds the inode that a name of a directory leads to, if there is one.
     fn find(&self, directory: InodeNumber, name: &[u8]) -> Result<Option<Held<'j>>, Error> {
         for _ in 0..TRIES {
             let number = match self.volume.lookup(directory, name) {
@@ -409,7 +409,7 @@ impl<'j> Job<'j> {
         self.with_rights(path, number, READ | EXECUTE)
     }
 
-    /// What a new file gets: as Linux gives it to a program of the actor, and what the actor may give it beyond that.
+    /// Attributes of a new file: as Linux gives them to a program of the actor, and those that the actor may give beyond that.
     fn given(&self, directory: InodeNumber, file_type: FileType, asked: &Asked) -> Result<Inherited, Error> {
         let actor = self.actor;
         let owner = asked.owner.filter(|_| actor.has(Powers::CHOWN));

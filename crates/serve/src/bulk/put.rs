@@ -14,7 +14,7 @@ use super::{Halt, Job, take};
 /// needs that, since others may have given the name to another file meanwhile.
 ///
 /// # Errors
-/// What the volume, the file or the watcher says; then nothing is made.
+/// Errors of the volume, the file or the watcher; then nothing is made.
 pub fn put(job: &Job<'_>, file: &File, to: Target<'_>, force: bool) -> Result<InodeNumber, Halt> {
     let failed = |error: std::io::Error| Halt::Stream(format!("the source: {error}"));
     let facts = Handle::of(file).and_then(|handle| handle.facts()).map_err(failed)?;

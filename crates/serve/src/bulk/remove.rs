@@ -30,7 +30,7 @@ pub struct Options {
     pub recursive: bool,
     /// Empty directories, too.
     pub dir: bool,
-    /// What does not exist is no failure.
+    /// True if a path that does not exist is no failure.
     pub force: bool,
 }
 
@@ -52,7 +52,7 @@ struct Level<'j> {
 /// Removes a name of a directory, and what is below it where that is asked for.
 ///
 /// # Errors
-/// What the volume or the watcher says; what was removed before stays removed.
+/// Errors of the volume or the watcher; what was removed before stays removed.
 pub fn remove(
     job: &Job<'_>,
     directory: InodeNumber,

@@ -24,7 +24,7 @@ pub fn take(
     take_believing(keeping, to, || true, go_on)
 }
 
-/// The same of a device of which what was read may be untrue, as `is_true` says once bitmaps were read.
+/// Takes a snapshot of a device that may not tell the truth; `is_true` says if what was read is true, once bitmaps were read.
 ///
 /// # Errors
 /// As [`take`].
@@ -49,7 +49,7 @@ fn needed(taking: &Snapshot) -> Option<Vec<std::ops::Range<u64>>> {
     used::ranges(&RawImage::open(after).ok()?).ok()
 }
 
-/// The same on behalf of a program.
+/// Takes a snapshot on behalf of a program.
 ///
 /// # Errors
 /// As [`take`].

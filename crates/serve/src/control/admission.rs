@@ -134,7 +134,7 @@ fn known(file: &OwnedFd) -> Result<(u64, u64), String> {
     Ok((rustix::fs::makedev(facts.stx_dev_major, facts.stx_dev_minor), facts.stx_ino))
 }
 
-/// Whether the view of the mount through which a program has a directory open is for reading only. That it is this
+/// Returns true if the view of the mount through which a program has a directory open is for reading only. That it is this
 /// directory is known without asking another server.
 fn is_read_only(directory: &OwnedFd, device: u64, inode: InodeNumber) -> Result<bool, String> {
     let (found, number) = known(directory)?;
@@ -146,7 +146,7 @@ fn is_read_only(directory: &OwnedFd, device: u64, inode: InodeNumber) -> Result<
     refuses_changes(directory).map_err(|error| format!("the directory: {error}"))
 }
 
-/// Whether a view of a mount is for reading only. No server is asked: a thread that waits for its own server keeps it from
+/// Returns true if a view of a mount is for reading only. No server is asked: a thread that waits for its own server keeps it from
 /// ending where it is killed, and waits forever. So this is no `statfs`, but a change that can't be: the kernel looks at
 /// the view, and then finds that the bytes are no access control list (since Linux 6.2; before, the server says so).
 fn refuses_changes(directory: &OwnedFd) -> rustix::io::Result<bool> {

@@ -28,16 +28,16 @@ pub struct Found {
     shown: Vec<u8>,
 }
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was done.
+    /// Counts of the work done.
     pub done: Done,
-    /// What was odd, or why it ended early.
+    /// Warnings, or the reason why it ended early.
     pub said: Result<Vec<String>, String>,
 }
 
-/// Whether a path lies in a mount by `plat mount`, or would if it existed.
+/// Returns true if a path lies in a mount by `plat mount`, or would if it existed.
 #[must_use]
 pub fn is_mounted(path: &Path) -> bool {
     let here = if path.is_absolute() { Path::new("/") } else { Path::new(".") };

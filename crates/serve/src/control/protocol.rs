@@ -1,4 +1,4 @@
-//! What is said over the channel, as bytes and back.
+//! Messages of the channel, as bytes and back.
 //!
 //! All numbers are little-endian. Bytes from the other end are not trusted: each length is compared with a bound before
 //! memory is taken, and what is left over is an error. `docs/control.md` has the layouts.
@@ -39,7 +39,7 @@ pub struct Grant {
     pub address: Vec<u8>,
 }
 
-/// What is to be done.
+/// Verb of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verb {
     /// Unpack the archive that comes with the request into a place.
@@ -106,7 +106,7 @@ pub struct Place {
 /// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// What.
+    /// Verb.
     pub verb: Verb,
     /// How.
     pub flags: u32,
@@ -116,7 +116,7 @@ pub struct Request {
     pub numbers: Vec<u64>,
 }
 
-/// What comes back.
+/// Reply of the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
     /// How far the work is.
@@ -294,7 +294,7 @@ impl Verb {
         }
     }
 
-    /// Whether a place of it is a name in a directory (`Some(true)`), a directory itself (`Some(false)`), or either.
+    /// Returns `Some(true)` if a place of it is a name in a directory, `Some(false)` if it is a directory itself, `None` for either.
     fn is_named(self, place: usize) -> Option<bool> {
         match self {
             Verb::Remove | Verb::Put => Some(true),
@@ -304,20 +304,20 @@ impl Verb {
         }
     }
 
-    /// Whether it is about all of the volume, not about files below a place.
+    /// Returns true if it is about all of the volume, not about files below a place.
     #[must_use]
     pub fn is_about_volume(self, flags: u32) -> bool {
         let is_free = flags & flag::FREE != 0;
         matches!(self, Verb::Snapshot | Verb::Tune | Verb::Resize) || self == Verb::Defrag && is_free
     }
 
-    /// Whether a file comes with it.
+    /// Returns true if a file comes with it.
     #[must_use]
     pub fn has_file(self) -> bool {
         matches!(self, Verb::Import | Verb::Export | Verb::Put | Verb::Snapshot | Verb::Tune)
     }
 
-    /// Whether it changes the volume.
+    /// Returns true if it changes the volume.
     #[must_use]
     pub fn writes(self) -> bool {
         !matches!(self, Verb::Export | Verb::Snapshot | Verb::End)

@@ -132,7 +132,7 @@ impl Socket {
         Ok(Some((message, files)))
     }
 
-    /// Whether the other end has gone, or says anything: both mean that the work is to end.
+    /// Returns true if the other end has gone, or says anything: both mean that the work is to end.
     pub(super) fn is_called_off(&self) -> bool {
         let mut byte = [0; 1];
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;

@@ -1,4 +1,4 @@
-//! What the server of the channel asks of the mount that it works for.
+//! Interface of the mount that the server of the channel works for.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub trait Served: Send + Sync {
     /// The volume.
     fn volume(&self) -> &Volume;
 
-    /// Whether it can be written.
+    /// Returns true if it can be written.
     fn is_writable(&self) -> bool;
 
     /// Which extended attributes there are.
@@ -30,7 +30,7 @@ pub trait Served: Send + Sync {
     /// The device, where snapshots of it can be taken.
     fn keeping(&self) -> Option<Arc<SnapshotDevice>>;
 
-    /// Whether a program, at the other end of a socket, may do what is about all of the volume.
+    /// Returns true if a program, at the other end of a socket, may do what is about all of the volume.
     fn keeps(&self, peer: fuse::Caller) -> bool;
 
     /// Waits no longer for what does not answer.
@@ -39,6 +39,6 @@ pub trait Served: Send + Sync {
     /// Makes everything stable.
     ///
     /// # Errors
-    /// What the volume says.
+    /// Errors of the volume.
     fn settle(&self) -> Result<(), Error>;
 }

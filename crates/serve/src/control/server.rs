@@ -44,7 +44,7 @@ const REPORTED_EVERY: Duration = Duration::from_millis(200);
 /// How long an unmount waits for work that was called off.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// What all connections share.
+/// State that all connections share.
 struct Shared {
     served: Arc<dyn Served>,
     tickets: Arc<Tickets>,
@@ -384,7 +384,7 @@ struct Live<'s> {
 }
 
 impl Live<'_> {
-    /// Whether the kernel may know a directory that this work uses once.
+    /// Returns true if the kernel may know a directory that this work uses once.
     fn is_known(&self, directory: InodeNumber) -> bool {
         directory == InodeNumber::ROOT || self.shared.served.volume().bulk().users(directory) > 1
     }

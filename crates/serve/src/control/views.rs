@@ -173,7 +173,7 @@ impl View {
         }
     }
 
-    /// Whether what is known of it is about a directory: of a mount that holds the program's root directory, what lies
+    /// Returns true if what is known of it is about a directory: of a mount that holds the program's root directory, what lies
     /// outside of that is not.
     fn holds(&self, volume: &Volume, directory: InodeNumber) -> bool {
         match (&self.top, self.top(volume)) {
@@ -190,7 +190,7 @@ fn name_of(component: Component<'_>) -> Option<&[u8]> {
     }
 }
 
-/// Whether a directory is another one or lies above it.
+/// Returns true if a directory is another one or lies above it.
 fn is_above(volume: &Volume, above: InodeNumber, mut here: InodeNumber) -> bool {
     for _ in 0..ABOVE_MAX {
         if here == above {
@@ -211,7 +211,7 @@ fn directory_at(volume: &Volume, directory: InodeNumber, name: &[u8]) -> Option<
     (facts.file_type == FileType::Directory).then_some(found)
 }
 
-/// Whether the way to a mount, from the top of its view on, leads to a place or through it. A mount on a directory hides
+/// Returns true if the way to a mount, from the top of its view on, leads to a place or through it. A mount on a directory hides
 /// nothing from who has it open.
 fn leads_through(
     volume: &Volume,

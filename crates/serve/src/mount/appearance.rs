@@ -7,7 +7,7 @@ use ondisk::inode::FileType;
 /// Permissions that a mask leaves.
 const ALL: u16 = 0o777;
 
-/// What is shown instead of what the image says; `None` is what it says.
+/// Attributes shown in place of the image's; `None` shows the image's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Appearance {
     /// The owner of all files.
@@ -21,13 +21,13 @@ pub struct Appearance {
 }
 
 impl Appearance {
-    /// Whether anything is shown as it is not.
+    /// Returns true if anything is shown as it is not.
     #[must_use]
     pub fn is_any(&self) -> bool {
         *self != Appearance::default()
     }
 
-    /// What is shown of a file with these permissions.
+    /// Returns the permissions shown of a file with these.
     #[must_use]
     pub fn permissions(&self, file_type: FileType, permissions: u16) -> u16 {
         let mask = match file_type {

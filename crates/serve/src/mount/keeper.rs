@@ -16,7 +16,7 @@ const STABLE: Duration = Duration::from_secs(30);
 /// How long write-back waits for something to do before it looks whether it is to end.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Whether the threads are to end, and how they learn of it.
+/// Flag that ends the threads, and the signal of it.
 type Stop = Arc<(Mutex<bool>, Condvar)>;
 
 /// The threads; they end with this value.

@@ -1,4 +1,4 @@
-//! What a mount says while it runs: on standard error in the foreground, to the system's log or a file
+//! Log of a mount: on standard error in the foreground, to the system's log or a file
 //! in the background.
 
 use platfs_open::locks::locked;
@@ -87,7 +87,7 @@ impl Log {
         Self::new(socket.map_or(To::NullSink, To::System), detail)
     }
 
-    /// Whether this much is logged.
+    /// Returns true if this much is logged.
     #[must_use]
     pub fn covers(&self, detail: Detail) -> bool {
         self.detail >= detail

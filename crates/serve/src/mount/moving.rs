@@ -46,7 +46,7 @@ pub struct Move {
 /// Takes a range out of a file, or puts one in.
 ///
 /// # Errors
-/// What the kernel says, also of other file systems; `EINVAL` for a range that does not fit the file or its blocks;
+/// Errors of the kernel, also of other file systems; `EINVAL` for a range that does not fit the file or its blocks;
 /// `EAGAIN` if others changed the file's size meanwhile, and then nothing has moved.
 pub fn shift(file: &File, inserts: bool, offset: u64, len: u64) -> io::Result<()> {
     let size = file.metadata()?.len();
@@ -81,7 +81,7 @@ pub fn shift(file: &File, inserts: bool, offset: u64, len: u64) -> io::Result<()
 /// The end of all files, as the kernel counts.
 const END: u64 = i64::MAX.cast_unsigned();
 
-/// Whether a change of space is what follows an announcement. Nobody else needs such a hole: it is refused.
+/// Returns true if a change of space is what follows an announcement. Nobody else needs such a hole: it is refused.
 #[must_use]
 pub fn is_announced(mode: u32, offset: u64, len: u64) -> bool {
     mode == (Flags::PUNCH_HOLE | Flags::KEEP_SIZE).bits() && offset.checked_add(len) == Some(END)
@@ -114,7 +114,7 @@ impl Move {
     }
 }
 
-/// What programs have announced and not done yet.
+/// Moves that programs have announced and not made yet.
 #[derive(Default)]
 pub struct Announced(Mutex<Vec<(u64, u32, Move)>>);
 
@@ -132,7 +132,7 @@ impl Announced {
         true
     }
 
-    /// What a program has announced of a node. It does not stay.
+    /// Takes the move that a program has announced of a node.
     pub fn take(&self, caller: Caller, node: u64) -> Option<Move> {
         let mut all = locked(&self.0);
         let at = all.iter().position(|(of, by, _)| (*of, *by) == (node, caller.pid))?;

@@ -29,7 +29,7 @@ pub struct Opened {
     pub name: String,
     /// It can be written.
     pub writable: bool,
-    /// What must be known of it.
+    /// Warnings about the volume.
     pub warnings: Vec<String>,
     /// Keeps writers off while only this reads.
     pub shared: Option<Shared>,
@@ -159,7 +159,7 @@ fn remedied(why: Why, name: &OsStr) -> Why {
     }
 }
 
-/// What is asked for of placement and can't be had.
+/// Warnings about placement that is asked for and can't be had.
 fn of_placement(volume: &Volume, options: &MountOptions) -> Vec<String> {
     let mut warnings = Vec::new();
     let kept = match platfs::placing::stored(volume) {
@@ -178,7 +178,7 @@ fn of_placement(volume: &Volume, options: &MountOptions) -> Vec<String> {
     warnings
 }
 
-/// What a crash did to the files of quota.
+/// Warnings about the files of quota after a crash.
 fn of_quota(volume: &Volume) -> Vec<String> {
     let mended = volume.quota().mended();
     let words = mended.into_iter().map(|(kind, problem)| {
@@ -187,7 +187,7 @@ fn of_quota(volume: &Volume) -> Vec<String> {
     words.collect()
 }
 
-/// What Linux would warn of.
+/// Warnings that Linux would give.
 fn what_to_know(volume: &Volume) -> Vec<String> {
     let raw = volume.superblock();
     let mut warnings = Vec::new();

@@ -23,7 +23,7 @@ const GIVING_WAY: [(&str, GiveWay); 3] =
 /// Where a flush of a volume of a store ends: whether on this host.
 const FLUSHES: [(&str, bool); 2] = [("store", false), ("local", true)];
 
-/// What happens on damage, by ext4's words for it.
+/// Reactions to damage, by ext4's words for them.
 const ON_DAMAGE: [(&str, OnDamage); 3] =
     [("continue", OnDamage::Continue), ("remount-ro", OnDamage::ReadOnly), ("panic", OnDamage::Stop)];
 
@@ -37,10 +37,10 @@ pub fn transport_name(transport: Transport) -> &'static str {
     TRANSPORTS.iter().find(|(_, other)| *other == transport).map_or("", |(name, _)| name)
 }
 
-/// What happens when the volume turns out to be damaged.
+/// Reaction when the volume turns out to be damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnDamage {
-    /// What meets the damage fails; all else goes on.
+    /// Calls that meet the damage fail; all else goes on.
     Continue,
     /// As `Continue`, and nothing more is written.
     #[default]
@@ -61,7 +61,7 @@ pub enum Permissions {
     Kernel,
 }
 
-/// What a mount was asked for.
+/// Options of a mount.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a word of the command line")]
 pub struct MountOptions {
@@ -71,11 +71,11 @@ pub struct MountOptions {
     pub read_write: bool,
     /// In which order changes reach the image.
     pub ordering: WriteOrder,
-    /// What a journal says of contents.
+    /// Journal mode of contents.
     pub data: DataMode,
     /// Each change is stable when it is answered.
     pub sync: bool,
-    /// The same for names.
+    /// True if changes of names are synchronous.
     pub sync_names: bool,
     /// When reading changes the time of access, of files and of directories.
     pub access_times: AccessTimes,
@@ -115,7 +115,7 @@ pub struct MountOptions {
     pub user_xattr: bool,
     /// There are extended attributes.
     pub xattr: bool,
-    /// What happens on damage.
+    /// Reaction to damage.
     pub on_damage: OnDamage,
     /// Others may look.
     pub allow_other: bool,
@@ -133,9 +133,9 @@ pub struct MountOptions {
     pub transport: Transport,
     /// When the threads that serve give way to the programs they answer.
     pub give_way: GiveWay,
-    /// What the server gives up, if the command line does not say it elsewhere.
+    /// Rights that the server gives up, if the command line does not say it elsewhere.
     pub sandbox: Option<Mode>,
-    /// What is mounted already changes.
+    /// True if a mount that stands is to be changed.
     pub remount: bool,
 }
 
@@ -209,7 +209,7 @@ const AS_IT_IS: &[&str] = &[
     "data_err=ignore",
 ];
 
-/// Whether a word asks for nothing, or is the concern of mount(8).
+/// Returns true if a word asks for nothing, or is the concern of mount(8).
 #[must_use]
 pub fn is_as_it_is(word: &str) -> bool {
     AS_IT_IS.contains(&word) || word.starts_with("x-") || word.starts_with("X-")
@@ -297,7 +297,7 @@ impl MountOptions {
     /// over, as mount(8) asks of its helpers by `-s`.
     ///
     /// # Errors
-    /// What is wrong, naming the word.
+    /// The fault, naming the word.
     pub fn parse<'a>(arguments: impl IntoIterator<Item = &'a str>, sloppy: bool) -> Result<Self, String> {
         let mut options = MountOptions::default();
         let words = arguments.into_iter().flat_map(|argument| argument.split(','));
@@ -485,7 +485,7 @@ fn mask(name: &str, value: &str) -> Result<u16, String> {
     bits.ok_or_else(|| format!("mount option `{name}` takes an octal number up to 777, not `{value}`"))
 }
 
-/// What a word means, of those that an option takes.
+/// Returns the meaning of a word, of those that an option takes.
 fn one_of<T: Copy>(meanings: &[(&str, T)], name: &str, value: &str) -> Result<T, String> {
     let found = meanings.iter().find(|(word, _)| *word == value);
     found.map(|(_, meaning)| *meaning).ok_or_else(|| {

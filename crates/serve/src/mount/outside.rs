@@ -208,7 +208,7 @@ impl Outside {
         answer.ok_or_else(gone)
     }
 
-    /// Whether a thread, given by its directory in `/proc`, is in the user namespace of this process.
+    /// Returns true if a thread, given by its directory in `/proc`, is in the user namespace of this process.
     pub(super) fn is_ours(&self, thread: impl AsFd) -> bool {
         let answer = self.ask(&Ask::IsOurs, Some(thread.as_fd()));
         matches!(answer, Ok((Answer::IsOurs(true), _)))

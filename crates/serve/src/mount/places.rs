@@ -77,7 +77,7 @@ pub fn of(file: &File) -> Result<Part, String> {
     }
 }
 
-/// Whether a file lies in a mount that answers.
+/// Returns true if a file lies in a mount that answers.
 #[must_use]
 pub fn knows(file: &File) -> bool {
     ask(file, u64::MAX).is_ok()

@@ -31,7 +31,7 @@ pub struct Prefetch {
 }
 
 impl Prefetch {
-    /// What a trace says.
+    /// Reads a trace.
     ///
     /// # Errors
     /// The trace can't be read, or is none.
@@ -82,7 +82,7 @@ fn read(volume: &Volume, (path, offset): &Wanted) {
     }
 }
 
-/// What was read, in order and once each; nothing if this is no trace.
+/// Ranges that were read, in order and once each; nothing if this is no trace.
 fn wanted(text: &[u8]) -> Option<Vec<Wanted>> {
     let mut lines = text.split(|byte| *byte == b'\n');
     if lines.next() != Some(super::trace::HEAD.trim_ascii_end().as_bytes()) {

@@ -31,7 +31,7 @@ const ENFORCED: u32 = 2;
 /// Bytes of a text at most.
 const TEXT: usize = 1024;
 
-/// What is to be done with a quota.
+/// Request about a quota.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Deed {
     /// Show the records from an id on.
@@ -48,7 +48,7 @@ pub enum Deed {
     Recount,
 }
 
-/// What is said of a kind.
+/// State of a kind of quota.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// The kinds that are counted.
@@ -60,7 +60,7 @@ pub struct Report {
     /// Records by id.
     pub records: Vec<Record>,
     more: bool,
-    /// What was done to many: how many.
+    /// Number of ids that a request changed.
     pub count: u32,
 }
 
@@ -77,7 +77,7 @@ fn kinds(bits: u32) -> Vec<QuotaKind> {
 /// Does something with the quota of an open volume.
 ///
 /// # Errors
-/// What the library says.
+/// Errors of the library.
 pub fn perform(volume: &Volume, deed: Deed) -> platfs::Result<Report> {
     let quota = volume.quota();
     let mut report = Report::default();
@@ -165,7 +165,7 @@ impl Deed {
         room
     }
 
-    /// What a question asks; `None` if it makes no sense.
+    /// Decodes a request; `None` if it makes no sense.
     pub(in crate::mount) fn decode(bytes: &[u8]) -> Option<Self> {
         let number = |at: usize| long(bytes, 16 + at * 8);
         let small = |at: usize| number(at).and_then(|number| u32::try_from(number).ok());

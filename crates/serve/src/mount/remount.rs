@@ -17,7 +17,7 @@ use platfs_open::door;
 const OF_FUSE: &[&str] =
     &["user_id", "group_id", "rootmode", "fd", "max_read", "subtype", "allow_other", "default_permissions"];
 
-/// Whether a word describes how FUSE has mounted.
+/// Returns true if a word describes how FUSE has mounted.
 pub(super) fn is_of_fuse(word: &str) -> bool {
     let name = word.split_once('=').map_or(word, |(name, _)| name);
     OF_FUSE.contains(&name)
@@ -35,7 +35,7 @@ const CHANGEABLE: [(&str, MountFlags, bool); 8] = [
     ("exec", MountFlags::NOEXEC, false),
 ];
 
-/// What a remount is to do.
+/// Steps of a remount.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Plan {
     flags: MountFlags,

@@ -1,4 +1,4 @@
-//! What a mount has counted, as another process asks for it.
+//! Statistics of a mount, as another process asks for them.
 //!
 //! Owns: the question, and reading the answer. Excludes what is counted, which is the tree's.
 
@@ -31,7 +31,7 @@ pub fn of(path: &Path) -> Result<Map<String, Value>, String> {
     parse(&answer)
 }
 
-/// Whether the process behind a mount has its volume open for writing; so it is taken to be where it does not say.
+/// Returns true if the process behind a mount has its volume open for writing; so it is taken to be where it does not say.
 #[must_use]
 pub fn is_writable(directory: &Path) -> bool {
     let said = of(directory).ok().and_then(|statistics| statistics.get("writable").and_then(Value::as_bool));

@@ -34,7 +34,7 @@ type Name = Box<[u8]>;
 /// A name in a directory.
 type Place = (u64, Name);
 
-/// What was done, by nodes.
+/// Event of a trace, by nodes.
 enum What {
     /// A node has this name, from whatever call: no line.
     Known(Place, u64),
@@ -52,7 +52,7 @@ enum What {
 }
 
 impl What {
-    /// Whether it is about such a node, or a name in one.
+    /// Returns true if it is about such a node, or a name in one.
     fn is_about(&self, is_such: impl Fn(u64) -> bool) -> bool {
         match self {
             What::Known(place, node) | What::Made(_, place, node, _) | What::Link(node, place) => {
@@ -79,7 +79,7 @@ thread_local! {
 /// A service that writes down what it is asked.
 pub struct Traced {
     service: Arc<dyn Service>,
-    /// What a change of space will mean.
+    /// Moves that were announced, by which a change of space is understood.
     announced: Announced,
     sender: Mutex<Option<SyncSender<Event>>>,
     writer: Mutex<Option<JoinHandle<io::Result<()>>>>,
@@ -89,7 +89,7 @@ impl Traced {
     /// Makes the file of a trace, in place of what is there.
     ///
     /// # Errors
-    /// What the system says of the file.
+    /// Errors of the system about the file.
     pub fn file(path: &Path) -> io::Result<File> {
         let mut file = platfs_host::private_log(path, true)?;
         file.write_all(HEAD.as_bytes())?;
@@ -99,7 +99,7 @@ impl Traced {
     /// Begins a trace in its file.
     ///
     /// # Errors
-    /// What the system says of the thread.
+    /// Errors of the system about the thread.
     pub fn new(service: Arc<dyn Service>, file: File) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(WAITING);
         let writer =
@@ -111,7 +111,7 @@ impl Traced {
     /// Ends the trace: all of it is in the file then.
     ///
     /// # Errors
-    /// What the system said of the first line that could not be written; the later ones are missing.
+    /// The system's error for the first line that could not be written; the later ones are missing.
     pub fn end(&self) -> io::Result<()> {
         drop(locked(&self.sender).take());
         let writer = locked(&self.writer).take();
@@ -158,7 +158,7 @@ fn write(events: &Receiver<Event>, file: File) -> io::Result<()> {
     done.and_then(|()| out.flush())
 }
 
-/// What nodes are called. It grows with the files that are met, as the kernel's own memory of them does.
+/// Names of nodes. They grow with the files that are met, as the kernel's own memory of them does.
 #[derive(Default)]
 struct Paths {
     /// The names of each node, the latest last.

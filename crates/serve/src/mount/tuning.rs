@@ -1,4 +1,4 @@
-//! What the kernel lets a mount have of memory and processors. Its defaults for FUSE are careful with servers
+//! Limits of memory and processors that the kernel sets a mount. Its defaults for FUSE are careful with servers
 //! that anybody may run: one part in a hundred of memory for pages not written yet, strictly. Where we may,
 //! a mount gets what a disk gets; where not, it is only slower.
 
@@ -27,7 +27,7 @@ pub fn come_first() {
     let _ = rustix::process::nice(NICE);
 }
 
-/// The same for the scheduling group of a session of its own: Linux with `sched_autogroup` shares processors between
+/// Raises the scheduling group of a session of its own: Linux with `sched_autogroup` shares processors between
 /// sessions, and a priority counts only inside one.
 pub fn group_comes_first(mut group: File) {
     let _ = group.write_all(NICE.to_string().as_bytes());
@@ -50,7 +50,7 @@ pub fn device_of(directory: &Path) -> std::io::Result<u64> {
     Ok(rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor))
 }
 
-/// What the kernel lets one mount have.
+/// Limits of the kernel for one mount.
 #[derive(Debug)]
 pub struct Limits {
     knobs: PathBuf,
@@ -117,7 +117,7 @@ fn most_held_by(vmstat: &str) -> Option<u64> {
 /// The kernel's switch for requests over io_uring.
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// What makes this mount faster and is not done, or why the transport is not the one that was asked for.
+/// Advice on what makes this mount faster and is not done, or why the transport is not the one that was asked for.
 #[must_use]
 pub fn advice(wanted: Transport, used: Transport) -> Option<String> {
     advice_for(wanted, used, &system::text(SWITCH).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! What client and server agree on first: the fixed newstyle negotiation, of one export whatever its name.
+//! Negotiation of client and server: the fixed newstyle one, of one export whatever its name.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

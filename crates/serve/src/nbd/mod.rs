@@ -44,7 +44,7 @@ const HANDSHAKE: Duration = Duration::from_secs(30);
 /// How long clients have to take the answers to what they have asked for.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// What is served.
+/// Export that is served.
 #[derive(Clone)]
 pub struct Export {
     /// It.

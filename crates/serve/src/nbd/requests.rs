@@ -26,7 +26,7 @@ const CACHE: u16 = 5;
 const WRITE_ZEROES: u16 = 6;
 const BLOCK_STATUS: u16 = 7;
 
-/// What is written is stable before the reply.
+/// Flag of a write that is stable before the reply.
 const FUA: u16 = 1;
 /// Zeros take room.
 const NO_HOLE: u16 = 2;
@@ -201,7 +201,7 @@ fn write(reply: Reply<'_>, request: &Request, export: &Export, buffer: &mut Vec<
     reply.simple(done.and_then(|()| stable(request, export)))
 }
 
-/// What moves no bytes.
+/// Serves a request that moves no bytes.
 fn other(request: &Request, export: &Export) -> Result<(), u32> {
     let Request { verb, offset, len, .. } = *request;
     let device = &*export.device;

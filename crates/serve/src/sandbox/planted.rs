@@ -100,7 +100,7 @@ fn attempts(file: &Path) -> Vec<Attempt<'_>> {
     ]
 }
 
-/// Whether a connection failed since nobody answers.
+/// Returns true if a connection failed since nobody answers.
 fn is_no_refusal(error: io::Error) -> bool {
     !matches!(error.kind(), io::ErrorKind::PermissionDenied)
 }

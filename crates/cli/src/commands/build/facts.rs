@@ -63,7 +63,7 @@ impl From<Verity> for Hashes {
     }
 }
 
-/// What an image that was made like an older one took over.
+/// Counts of what an image that was made like an older one took over.
 #[derive(Serialize)]
 struct Like {
     same: u64,

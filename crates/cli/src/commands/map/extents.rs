@@ -25,7 +25,7 @@ struct Extents {
     runs: Vec<Run>,
 }
 
-/// Whether a name is that of a file in a mount, and no image itself.
+/// Returns true if a name is that of a file in a mount, and no image itself.
 pub(super) fn is_in_mount(name: &OsStr) -> bool {
     let Ok(file) = open(name) else { return false };
     places::knows(&file)
@@ -89,7 +89,7 @@ fn of_image(image: &OpenImage, path: &OsStr) -> Result<Extents, Failure> {
     found.map_err(|error| image.failure(path.as_bytes(), &error))
 }
 
-/// What is shown, one file after the other. What can't be had is complained about, and the others go on.
+/// Printer of one file after the other. Files that can't be had are complained about, and the others go on.
 struct Printer {
     array: Option<Array>,
 }

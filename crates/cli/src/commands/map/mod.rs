@@ -68,7 +68,7 @@ enum When {
     Never,
 }
 
-/// What the output's name asks for.
+/// Form that the output's name asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Page,
@@ -207,7 +207,7 @@ fn levels(survey: &Survey) -> impl Iterator<Item = Option<u8>> + '_ {
     survey.cells.iter().map(|cell| (cell.clusters > 0).then(|| chart::level(cell.used, cell.clusters)))
 }
 
-/// What a cell stands for.
+/// Describes the size of a cell.
 fn cell_size(image: &OpenImage, survey: &Survey) -> String {
     let geometry = &image.volume.format().geometry;
     if survey.grid.groups_per_cell > 1 {

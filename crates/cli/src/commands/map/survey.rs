@@ -1,4 +1,4 @@
-//! What a map shows, gathered in one way through bitmaps and one through files: sums over cells of the volume and a few
+//! Data of a map, gathered in one way through bitmaps and one through files: sums over cells of the volume and a few
 //! files, so that memory is bounded whatever the image holds.
 
 use std::cmp::Reverse;
@@ -97,7 +97,7 @@ pub(super) struct Cell {
 /// A file that is shown by itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Kept {
-    /// What it is kept for: pieces, or blocks.
+    /// Number that it is ranked by: pieces, or blocks.
     rank: u64,
     pub(super) path: Reverse<Vec<u8>>,
     pub(super) directory: bool,

@@ -9,7 +9,7 @@ use crate::text::Shown;
 
 /// From empty over partly used to full.
 const SHADES: [char; 6] = ['\u{b7}', '\u{2591}', '\u{2592}', '\u{2593}', '\u{2588}', '\u{2588}'];
-/// The same as colours of 256: grey, then blue over teal to yellow.
+/// Scale in colours of 256: grey, then blue over teal to yellow.
 const COLORS: [u8; 6] = [240, 24, 30, 72, 143, 221];
 /// Most lines of the map; cells are joined if they are more.
 const LINES: usize = 24;

@@ -34,7 +34,7 @@ pub(super) struct Target<'a> {
 enum Place {
     /// A file beside, which takes the name in the end; all of its length, and where the volume begins.
     New { path: PathBuf, len: u64, offset: u64, mode: Option<u32> },
-    /// What is there already, from a byte on.
+    /// File or device that exists, from a byte on.
     Existing { image: Box<Alone>, offset: u64 },
 }
 
@@ -113,7 +113,7 @@ impl<'a> Target<'a> {
         self.size
     }
 
-    /// What is known of the contents.
+    /// Returns what is known of the contents.
     pub(super) fn storage(&self) -> Storage {
         self.storage
     }
@@ -143,7 +143,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Whether something would be lost: data that is no hole in a file, anything but zeros at the start
+/// Returns true if something would be lost: data that is no hole in a file, anything but zeros at the start
 /// of a block device.
 fn holds_data(file: &File, start: u64, end: u64, is_block_device: bool) -> io::Result<bool> {
     if !is_block_device {

@@ -1,4 +1,4 @@
-//! What is known of quota, for people and as JSON; what would be done.
+//! Output of quota, for people and as JSON, and of planned changes.
 
 use std::io::Write;
 

@@ -15,7 +15,7 @@ use crate::door;
 use crate::image::{self, ImageError, Part};
 use crate::reading::open_device;
 
-/// What a partition is to become.
+/// New size of a partition.
 #[derive(Clone, Copy)]
 pub(super) enum Change {
     /// All that is free behind it.
@@ -42,7 +42,7 @@ fn failed(name: &OsStr) -> impl Fn(&dyn std::fmt::Display) -> Failure {
     move |error| Failure::about(image::shown(name), error.to_string())
 }
 
-/// What the table would become.
+/// Plans the new table.
 fn table(name: &OsStr, disk: &dyn Device, change: Change) -> Result<Growth, Failure> {
     let spec = image::parse(name);
     let planned = match change {
@@ -74,7 +74,7 @@ pub(super) fn refuse_others(name: &OsStr, change: Change) -> Result<(), Failure>
     Ok(())
 }
 
-/// What would become of the table, and nothing is changed.
+/// Plans the change of the table; nothing is changed.
 pub(super) fn planned(name: &OsStr, change: Change) -> Result<Ends, Failure> {
     let disk = open_device(disk_of(name, change)?.as_os_str())?;
     Ok(Ends::of(&table(name, &*disk, change)?))

@@ -1,4 +1,4 @@
-//! What an inode's record is byte for byte, where it lies, and which blocks its file takes; and the index of a
+//! Record of an inode byte for byte, where it lies, and which blocks its file takes; and the index of a
 //! directory.
 
 use ondisk::dirhash::HashVersion;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::console::{Console, Failure};
 use crate::text::{self, Shown, put_bytes};
 
-/// What is to be shown beside the usual.
+/// Parts to show beside the usual.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {
     pub(super) blocks: bool,

@@ -151,7 +151,7 @@ fn a_log_is_replayed_though_no_mark_asks_for_it() {
     assert_rescued(&image, "replayed");
 }
 
-/// What is there of an image that was cut off is read, with a warning.
+/// An image that was cut off is read as far as it goes, with a warning.
 #[test]
 fn an_image_that_was_cut_off_is_read() {
     if !tool::have_tools("an_image_that_was_cut_off_is_read", &["mke2fs", "e2fsck"]) {

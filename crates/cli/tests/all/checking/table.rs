@@ -17,7 +17,7 @@ use zerocopy::IntoBytes;
 
 use crate::plat::{Ran, plat};
 
-/// What a verb may do.
+/// Effect that a verb may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Does {
     /// The image stays as it is.
@@ -59,7 +59,7 @@ const VERBS: &[(&str, &[&str], Does)] = &[
     ("quota --on user", &[], Does::Writes),
 ];
 
-/// What stands where in the image.
+/// Offsets of structures in the image.
 struct Places {
     tables: usize,
     bitmaps: usize,
@@ -205,7 +205,7 @@ impl Bench {
         faults.into_iter().filter(|(is_right, _)| !is_right).map(|(_, fault)| about(fault)).collect()
     }
 
-    /// The same of a mount, which is unmounted.
+    /// Mounts an image with these bytes, and unmounts it.
     fn mount(&self, what: &str, bytes: &[u8]) -> Vec<String> {
         let (image, point) = (self.image(), self.scratch.join("mount"));
         fs::write(&image, bytes).unwrap();
@@ -227,7 +227,7 @@ impl Bench {
     }
 }
 
-/// Whether a complaint says of which file it is, and what to do, or that no volume is there.
+/// Returns true if a complaint says of which file it is, and what to do, or that no volume is there.
 fn helps(err: &str) -> bool {
     let helps = ["`plat ", "copy it again", "is no ext2, ext3 or ext4 volume", "all else is in the output"];
     err.contains(".img") && helps.iter().any(|help| err.contains(help))

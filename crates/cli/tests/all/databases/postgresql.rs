@@ -99,7 +99,7 @@ impl Server {
         command
     }
 
-    /// What it logged.
+    /// Returns the log.
     fn said(&self) -> String {
         fs::read_to_string(self.sockets.join("log")).unwrap_or_default()
     }

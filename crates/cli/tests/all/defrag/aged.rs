@@ -129,7 +129,7 @@ fn aged(scratch: &Scratch, options: &str, mib: u64) -> PathBuf {
     image
 }
 
-/// What a client finds and leaves in its directory.
+/// Client with the files that it finds and leaves in its directory.
 struct Client {
     directory: PathBuf,
     random: Random,
@@ -200,7 +200,7 @@ impl Client {
     }
 }
 
-/// What e2freefrag and plat frag say of an image.
+/// Figures of e2freefrag and plat frag for an image.
 #[derive(Debug)]
 #[allow(dead_code, reason = "they are printed")]
 struct Figures {
@@ -268,7 +268,7 @@ fn without_clients(mut tree: Snapshot) -> Snapshot {
     tree
 }
 
-/// What a defragmentation must have done, with its figures printed.
+/// Judges a defragmentation by its figures, which are printed.
 fn judge(what: &str, image: &Path, before: &Figures, done: &Value, took: Duration) {
     let after = figures(image);
     let (moved, torn) = (number(done, "bytes_moved"), number(done, "bytes_in_pieces"));

@@ -77,7 +77,7 @@ impl UncleanVolume {
         }
     }
 
-    /// What a crash now would leave: the image, once nothing is written to it.
+    /// Image that a crash now would leave, once nothing is written to it.
     fn crash(&mut self) -> Vec<u8> {
         for _ in 0..5 + self.random.below(40) {
             let _ = self.step();

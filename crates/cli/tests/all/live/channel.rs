@@ -31,7 +31,7 @@ pub(super) fn connect(address: &[u8]) -> OwnedFd {
     socket
 }
 
-/// What comes back for some bytes, with open files; nothing if the server hangs up.
+/// Sends some bytes with open files, and returns the reply; nothing if the server hangs up.
 pub(super) fn said(address: &[u8], message: &[u8], files: &[&File]) -> Option<Reply> {
     let socket = connect(address);
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -361,7 +361,7 @@ fn other_mounts_are_seen_where_they_lie() {
     judge(mounted, &image);
 }
 
-/// What is shown through one view of a mount is no leave for another.
+/// Leave that is shown through one view of a mount does not count for another.
 #[test]
 fn the_view_that_comes_with_a_request_counts() {
     let test = "the_view_that_comes_with_a_request_counts";

@@ -1,4 +1,4 @@
-//! What the kernel's own calls refuse a confined program, the commands that work through the server refuse, too; what they
+//! Calls that the kernel refuses a confined program are refused by the commands that work through the server, too; what they
 //! allow, these do.
 //!
 //! Each kind of confinement holds for two places that are alike. In one, programs of the system try what the commands then
@@ -24,7 +24,7 @@ struct Kind {
     owner: (&'static str, &'static str),
     /// Done by root in a mount namespace of its own.
     setup: &'static str,
-    /// What the programs are started by.
+    /// Command that starts the programs.
     launch: &'static str,
     /// They may administer the volume, and reach its root directory.
     administers: bool,
@@ -34,7 +34,7 @@ struct Kind {
     by_file: bool,
 }
 
-/// What a root directory `$J` needs to run programs.
+/// Files that a root directory `$J` needs to run programs.
 macro_rules! jail {
     () => {
         "mkdir -p $J/host $J/usr $J/plat $J/dev
@@ -177,7 +177,7 @@ else:
 os.execvp(command[0], command)
 "#;
 
-/// What the commands do, one line each; and before that what other programs do for the same.
+/// Commands, one line each; and before each what other programs do for the same.
 const TRIES: &str = r#"
 X=$K/$W
 try() { name=$1; shift; "$@" > /dev/null 2> $H/out/said; echo "$name $? $(tr '\n' ' ' < $H/out/said)"; }
@@ -227,7 +227,7 @@ fn prepare(below: &Path, kind: &Kind) {
     tool::run(tool::command("chmod").args(["-R", kind.owner.1]).arg(below));
 }
 
-/// Whether a verb has left its trace in a place.
+/// Returns true if a verb has left its trace in a place.
 fn is_done(verb: &str, place: &Path, out: &Path, label: &str) -> bool {
     let has = |name: &str| place.join(name).exists();
     match verb {
@@ -293,7 +293,7 @@ impl Stage {
         String::from_utf8_lossy(&label).trim_end_matches('\0').to_owned()
     }
 
-    /// What is said of each verb in a place; `None` where the kernel has no such confinement.
+    /// Results of each verb in a place; `None` where the kernel has no such confinement.
     fn tries(&self, kind: &Kind, below: &Path, place: &str) -> Option<BTreeMap<String, (i32, String)>> {
         let out = self.host.join("out");
         fs::remove_dir_all(&out).unwrap();

@@ -31,7 +31,7 @@ use super::{have, judge, on, volume};
 use crate::support::mounted::Mounted;
 use crate::support::{plat, succeed};
 
-/// What a worker does, and where.
+/// Variable with a worker's task and place.
 const WORK: &str = "PLATFS_STRANGER_WORK";
 const PLACE: &str = "PLATFS_STRANGER_PLACE";
 const SECONDS: &str = "PLATFS_SECONDS";

@@ -27,7 +27,7 @@ fn rounds() -> u64 {
     std::env::var("PLATFS_STEPS").ok().and_then(|steps| steps.parse().ok()).unwrap_or(50)
 }
 
-/// What may not be touched: a directory with files whose names are those of the harmless ones.
+/// Victim that may not be touched: a directory with files whose names are those of the harmless ones.
 struct Victim {
     path: PathBuf,
     before: Vec<String>,
@@ -300,7 +300,7 @@ fn outputs(rounds: u64) {
     assert!(names.len() <= 2, "something unfinished is left: {names:?}");
 }
 
-/// What is done with objects of a store in a directory.
+/// Works with objects of a store in a directory.
 fn stores(rounds: u64) {
     let scratch = Scratch::new("swapped_stores");
     let victim = Victim::new(&scratch);

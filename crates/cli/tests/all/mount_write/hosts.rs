@@ -139,7 +139,7 @@ fn of_two_hosts_one_writes() {
     assert!(had[1] + had[2] > 0, "nobody ever has it");
 }
 
-/// What another host's check, or one that was killed, left is refused at once, by each writer.
+/// A mark of another host's check, or of one that was killed, is refused at once, by each writer.
 #[test]
 fn a_volume_under_check_elsewhere_is_left_alone() {
     let test = "a_volume_under_check_elsewhere_is_left_alone";

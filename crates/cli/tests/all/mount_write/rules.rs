@@ -1,5 +1,5 @@
-//! What no user may do through a mount, whether the kernel checks it or not: lend rights to what others wrote,
-//! change what is immutable; what layers of file systems need of it; and what can be changed while it is mounted.
+//! Rules that hold for all users of a mount, whether the kernel checks them or not: nobody lends rights to what others wrote, or
+//! changes what is immutable; what layers of file systems need of it; and what can be changed while it is mounted.
 
 use super::*;
 use rustix::fs::{FallocateFlags, IFlags};

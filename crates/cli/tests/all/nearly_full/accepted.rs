@@ -1,4 +1,4 @@
-//! What calls have accepted, and whether it is there.
+//! Bytes that calls have accepted, and the check that they are there.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -32,7 +32,7 @@ struct Side<'p> {
     accepted: Accepted,
 }
 
-/// What a call came to.
+/// Result of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Came {
     Done,
@@ -87,7 +87,7 @@ impl Side<'_> {
     }
 }
 
-/// What was seen in some rounds.
+/// Counts over some rounds.
 #[derive(Default, Debug)]
 struct Seen {
     writes: u64,

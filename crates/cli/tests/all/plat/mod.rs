@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What a command did.
+/// Result of a command.
 pub struct Ran {
     /// Exit code.
     pub code: ExitCode,

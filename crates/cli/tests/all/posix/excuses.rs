@@ -1,4 +1,4 @@
-//! What may differ between the kernel's ext4 and a mount through FUSE, each with its reason.
+//! Differences between the kernel's ext4 and a mount through FUSE that may be, each with its reason.
 //!
 //! Most are of the kernel's own making: requests that it does not make, and facts that it does not pass on.
 

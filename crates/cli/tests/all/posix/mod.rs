@@ -1,4 +1,4 @@
-//! The same calls on the kernel's ext4 and on `plat mount`: some hundreds of small cases, each of which records what
+//! Calls on the kernel's ext4 and on `plat mount`: some hundreds of small cases, each of which records what
 //! every call answered. Both must answer the same; what may differ stands in `excuses`, with the reason.
 //!
 //! Each side runs in a process of its own (the ignored test `worker` of this program), so that a mount that hangs is found out, and
@@ -111,7 +111,7 @@ fn worker() {
 /// Size of the volumes.
 const SIZE: &str = "512M";
 
-/// The same twice: a transcript that varies by itself would prove nothing.
+/// Runs a case twice on the kernel: a transcript that varies by itself would prove nothing.
 fn kernel_against_kernel(test: &str, profile: &Profile) {
     if !have_loop_mount(test) || !tool::have_tools(test, sides::TOOLS) {
         return;
@@ -126,12 +126,12 @@ fn kernel_against_kernel(test: &str, profile: &Profile) {
     compare(profile.name, &one, &other, &[]);
 }
 
-/// The same on the kernel's ext4 and on ours; what ours leaves must be sound, and be in the kernel what it was through us.
+/// Runs a case on the kernel's ext4 and on ours; what ours leaves must be sound, and be in the kernel what it was through us.
 fn kernel_against_plat(test: &str, profile: &Profile) {
     sides_agree(test, profile, (Who::Plat, As::Users), &[EXCUSES, CACHE_EXCUSES].concat());
 }
 
-/// The same where we check permissions ourselves.
+/// Runs a case where we check permissions ourselves.
 fn kernel_against_own_checks(test: &str, callers: As) {
     if !tool::have_tools(test, &["setpriv"]) || !rustix::process::geteuid().is_root() {
         return;
@@ -140,7 +140,7 @@ fn kernel_against_own_checks(test: &str, callers: As) {
     sides_agree(test, &EXTENTS, (Who::PlatAlone, callers), &excuses);
 }
 
-/// The same with a mount in one of the modes.
+/// Runs a case with a mount in one of the modes.
 fn kernel_against_mode(test: &str, profile: &Profile, who: Who) {
     let (Who::PlatIn(mode) | Who::PlatByDefault(mode)) = who else { return };
     let own = mode.contains("own_permissions");

@@ -243,7 +243,7 @@ fn chown_of_directories_keeps_bits(t: &mut Transcript) {
     t.stat("d");
 }
 
-/// What becomes of the bits of a file when another user than its owner changes it.
+/// Records the bits of a file when another user than its owner changes it.
 fn bits(t: &mut Transcript, what: &str, call: fn(&mut Transcript)) {
     for mode in [0o6777, 0o6767, 0o2767, 0o4666, 0o6776] {
         t.file("a", &[1; 8192]);

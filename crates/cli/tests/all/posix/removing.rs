@@ -328,7 +328,7 @@ fn room_comes_back(t: &mut Transcript) {
     }
 }
 
-/// Whether a file took the blocks it needs, how many inodes it took, and whether all of it came back.
+/// Returns true if a file took the blocks it needs, how many inodes it took, and true if all of it came back.
 fn round_of_room(t: &mut Transcript) -> Option<(bool, Option<u64>, bool)> {
     let synced = |t: &mut Transcript| {
         let synced = rustix::fs::open(".", O::RDONLY, rustix::fs::Mode::empty()).and_then(rustix::fs::syncfs);

@@ -28,7 +28,7 @@ const DIRECTORIES: [&str; 3] = ["d", "e", "d/g"];
 const FILES: [&str; 7] = ["a", "b", "d/a", "d/b", "e/a", "d/g/a", "s"];
 const LISTS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
 const ATTRIBUTES: [&str; 5] = ["user.k", "trusted.k", "security.k", "security.capability", "system.other"];
-/// What programs do in a user namespace of their own, where they are root.
+/// Commands of programs in a user namespace of their own, where they are root.
 const INSIDE: [&[&str]; 6] = [
     &["chmod", "6755"],
     &["chown", "0:0"],

@@ -30,7 +30,7 @@ pub enum As {
     Bounded,
 }
 
-/// What root may do although permissions say no.
+/// Capabilities by which root may do what permissions forbid, taken away.
 const WITHOUT: &str = "-dac_override,-dac_read_search,-fowner,-fsetid,-chown,-sys_admin";
 
 /// Sequences that one worker runs.
@@ -110,7 +110,7 @@ fn last(file: &Path) -> Option<String> {
     text.lines().rev().find(|line| line.starts_with("case ")).map(str::to_owned)
 }
 
-/// Whether both lines tell of the same space but for blocks of the map: how many these are depends on where data lies.
+/// Returns true if both lines tell of the same space but for blocks of the map: how many these are depends on where data lies.
 fn same_space(left: &str, right: &str) -> bool {
     let sectors = |line: &str| line.trim().strip_prefix("sectors -> ")?.parse::<u64>().ok();
     let (Some(left), Some(right)) = (sectors(left), sectors(right)) else { return false };

@@ -344,7 +344,7 @@ fn set_through_symlinks(t: &mut Transcript) {
     times(t, "a");
 }
 
-/// What is written before the time is set must not set it again when it reaches the file system later.
+/// Bytes that are written before the time is set must not set it again when they reach the file system later.
 fn set_survives_a_write_before(t: &mut Transcript) {
     let Some(fd) = t.open("a", O::RDWR | O::CREATE, 0o644) else { return };
     t.write(&fd, &[1; 20_000]);

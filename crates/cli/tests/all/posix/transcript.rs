@@ -1,4 +1,4 @@
-//! What a case saw: one line for each call, with its result or the name of its error. What differs from
+//! Record of a case: one line for each call, with its result or the name of its error. Values that differ from
 //! run to run (inode numbers, devices, points in time) never gets in.
 
 use nix::time::ClockId;
@@ -122,7 +122,7 @@ pub fn type_name(file_type: FileType) -> &'static str {
     }
 }
 
-/// What `stat` says, without what varies. The size of a directory is the file system's affair.
+/// Fields of `stat`, without those that vary. The size of a directory is the file system's affair.
 pub fn facts(stat: &Stat) -> String {
     let file_type = FileType::from_raw_mode(stat.st_mode);
     let mut line = format!(
@@ -162,7 +162,7 @@ impl Transcript {
         }
     }
 
-    /// Whether a call worked; its value varies.
+    /// Records that a call worked; its value varies.
     pub fn did<T>(&mut self, call: impl AsRef<str>, result: Result<T>) -> Option<T> {
         match result {
             Ok(value) => {

@@ -1,4 +1,4 @@
-//! What is counted after random work and a killed server is what quotacheck counts, and what e2fsck does.
+//! Counts after random work and a killed server are those of quotacheck, and of e2fsck.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -84,7 +84,7 @@ fn work(root: &Path, thread: u64, seed: u64, done: &AtomicU64) -> std::io::Resul
     Ok(())
 }
 
-/// What there is not, or is a link to nothing, is passed over; a server that is gone is not.
+/// Passes over a name that is not there, or is a link to nothing; a server that is gone is an error.
 fn absent(error: std::io::Error) -> std::io::Result<()> {
     use std::io::ErrorKind::{AlreadyExists, NotFound, QuotaExceeded, StorageFull};
     match error.kind() {
@@ -93,7 +93,7 @@ fn absent(error: std::io::Error) -> std::io::Result<()> {
     }
 }
 
-/// What quotacheck counts on a copy of a volume, whose own quota is taken off: for all but root, whose files of quota come
+/// Counts of quotacheck on a copy of a volume, whose own quota is taken off: for all but root, whose files of quota come
 /// to it.
 fn by_quotacheck(image: &Path, scratch: &Scratch) -> [BTreeMap<u32, Usage>; 2] {
     let copy = scratch.join("copy");

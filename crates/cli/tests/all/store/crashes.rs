@@ -15,7 +15,7 @@ use platfs_store::{Result, Store, Stored, Volume};
 
 const SIZE: u64 = 8 << 20;
 
-/// What was written to a store, in order; nothing for what was removed.
+/// Objects written to a store, in order; nothing for what was removed.
 type Written = Vec<(String, Option<Vec<u8>>)>;
 
 /// A store that writes down what it was asked to write.

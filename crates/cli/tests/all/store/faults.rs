@@ -23,7 +23,7 @@ use super::{Place, text};
 use crate::support::mounted::have_fuse;
 use crate::support::{fail, plat};
 
-/// What has to come of a fault.
+/// Outcome that a fault must have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
     /// It is waited for, or seen through.

@@ -108,7 +108,7 @@ fn a_mount_that_was_taken_over_while_it_was_stopped_writes_nothing_more() {
     assert_clean(&back);
 }
 
-/// What a writer writes.
+/// Value that a writer writes.
 fn value(round: u32) -> u8 {
     1 + (round % 250).to_le_bytes()[0]
 }
@@ -205,7 +205,7 @@ impl Proxy {
         Proxy { address, requests, longest }
     }
 
-    /// What was counted since the last time.
+    /// Takes the counts since the last time.
     fn taken(&self) -> (u64, u64) {
         let longest = std::mem::take(&mut *self.longest.lock().unwrap_or_else(PoisonError::into_inner));
         (longest, self.requests.swap(0, Ordering::Relaxed))

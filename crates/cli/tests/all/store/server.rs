@@ -80,7 +80,7 @@ impl Answer {
     }
 }
 
-/// What becomes of an answer on its way.
+/// Fate of an answer on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// It comes as it is.
@@ -95,7 +95,7 @@ pub enum Way {
     Silence(u64),
 }
 
-/// What a script says to a request: an answer in the place of the store's (which is not asked then), or a change of the
+/// Reply of a script to a request: an answer in the place of the store's (which is not asked then), or a change of the
 /// store's.
 pub enum Said {
     Instead(Answer, Way),
@@ -289,7 +289,7 @@ impl Server {
     }
 }
 
-/// What is kept of a request that another server has carried out: which keys it removes, and nothing of contents.
+/// Notes a request that another server has carried out: which keys it removes, and nothing of contents.
 fn noted(request: &Request) -> Vec<u8> {
     if request.method == "POST" { request.body.clone() } else { Vec::new() }
 }

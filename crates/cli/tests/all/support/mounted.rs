@@ -53,7 +53,7 @@ impl Mounted {
         Self::by(server(), Scratch::new("plat"), image, options)
     }
 
-    /// The same for a user, who owns the image.
+    /// Mounts for a user, who owns the image.
     #[allow(dead_code, reason = "not all tests mount for users")]
     pub fn by_user(user: u32, image: &Path, options: &[&str]) -> Result<Self, String> {
         let mut command = server();
@@ -63,7 +63,7 @@ impl Mounted {
         Self::by(command, scratch, image, options)
     }
 
-    /// The same with variables in the server's environment.
+    /// Mounts with variables in the server's environment.
     #[allow(dead_code, reason = "few tests set any")]
     pub fn with_env(image: &Path, options: &[&str], variables: &[(&str, &str)]) -> Result<Self, String> {
         let mut command = server();
@@ -155,7 +155,7 @@ impl Mounted {
     }
 }
 
-/// Whether a mount says this only because the kernel's `enable_uring` is off.
+/// Returns true if a mount says this only because the kernel's `enable_uring` is off.
 pub fn is_advice(line: &str) -> bool {
     line.starts_with("plat: warning: small files are faster over io_uring")
 }

@@ -1,6 +1,6 @@
 //! Every command of the command line: what it is run with, and what it works on that can be slow.
 
-/// What a command waits for.
+/// Service that a command waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Slow {
     /// An image on a slow disk.
@@ -24,7 +24,7 @@ pub struct Row {
     /// The words behind its name. `disk.img` is what is slow, `m` the mount, `tree` a directory, `SCRATCH` where these are,
     /// `STORE` the store on the mount.
     pub words: &'static str,
-    /// What it prints is the same each time.
+    /// True if it prints the same each time.
     pub is_steady: bool,
 }
 

@@ -57,7 +57,7 @@ impl Terminal {
         Self::run_with(command, columns, |led| led)
     }
 
-    /// The same, once `change` has led streams elsewhere.
+    /// Runs a command once `change` has led streams elsewhere.
     pub fn run_with(
         command: &Command,
         columns: u16,
@@ -99,7 +99,7 @@ impl Terminal {
         Terminal { master, seen, reader: Some(reader), child }
     }
 
-    /// What is on the screen, without blanks at the ends of lines and empty lines at the end.
+    /// Text of the screen, without blanks at the ends of lines and empty lines at the end.
     pub fn text(&self) -> String {
         self.seen.lock().unwrap().parser.screen().contents()
     }

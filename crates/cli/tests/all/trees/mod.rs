@@ -1,4 +1,4 @@
-//! What two catalogues have in common, for tests that compare trees.
+//! Comparison of two catalogues, for tests that compare trees.
 
 use platfs_image::Source;
 use platfs_image::source::{Catalogue, NodeId, NodeKind};
@@ -13,7 +13,7 @@ pub enum Clock {
     Never,
 }
 
-/// What is compared.
+/// Fields to compare.
 #[derive(Clone, Copy)]
 pub struct Rules {
     pub clock: Clock,

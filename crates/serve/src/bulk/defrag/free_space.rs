@@ -15,7 +15,7 @@ use crate::bulk::Halt;
 /// Clusters of a unit.
 const UNIT: u64 = 16;
 
-/// What a cluster of a file costs that is in pieces, and of one that is whole: it has to move as a whole.
+/// Cost of a cluster of a file that is in pieces, and of one that is whole: it has to move as a whole.
 const COST: [u64; 2] = [10, 13];
 
 /// A run that a nearly empty stretch of the volume becomes.
@@ -61,7 +61,7 @@ impl Mover {
 
 /// Where the files lie that may move, and what can't.
 pub(super) struct Plan {
-    /// What it costs to empty each unit.
+    /// Cost of emptying each unit.
     costs: Vec<u64>,
     /// Clusters of each unit that stay in use.
     stay: Vec<u64>,
@@ -181,7 +181,7 @@ impl Plan {
         Some((number, count, (first, first + count)))
     }
 
-    /// Whether the files of a window find holes, and how many clusters move then.
+    /// Estimates if the files of a window find holes, and how many clusters move then.
     fn foresee(&self, files: &[InodeNumber], window: (u64, u64), mut holes: Lengths) -> Option<u64> {
         let mut sum = 0;
         for file in files.iter().filter_map(|number| self.files.get(number)) {

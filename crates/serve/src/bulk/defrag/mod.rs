@@ -33,7 +33,7 @@ const SETTLED_EVERY: u64 = 32 << 20;
 /// Blocks from which on a file gets its place before the small ones.
 const LARGE: u64 = 512;
 
-/// What is asked for.
+/// Options of a defragmentation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// Free space is brought together too.
@@ -279,7 +279,7 @@ impl<'j> Work<'j> {
         Ok(done.filter(is_left).map(|done| Torn { pieces: done.pieces, ..file }))
     }
 
-    /// What fits nowhere as a whole is better off in half as many pieces. Returns what is still in pieces.
+    /// Moves files that fit nowhere as a whole into half as many pieces. Returns those that are still in pieces.
     fn in_fewer_pieces(&self, torn: Vec<Torn>) -> Result<Vec<Torn>, Halt> {
         let mut left = Vec::new();
         for file in torn {
@@ -363,7 +363,7 @@ impl<'j> Work<'j> {
         Ok(Some(done))
     }
 
-    /// Whether a number is that of something else by now: the file was removed.
+    /// Returns true if a number is that of something else by now: the file was removed.
     fn is_another(&self, number: InodeNumber) -> bool {
         self.job.volume.metadata(number).is_ok_and(|facts| facts.file_type != FileType::Regular)
     }
@@ -374,7 +374,7 @@ impl<'j> Work<'j> {
         self.job.volume.commit().map_err(Halt::at(b"/"))
     }
 
-    /// Whether a number of blocks more may be moved. Without a bound by the caller, files that are whole are moved for a
+    /// Returns true if a number of blocks more may be moved. Without a bound by the caller, files that are whole are moved for a
     /// quarter of the bytes of those that are not, and a little more at the end; where free space is to be brought
     /// together, for as much as is free.
     fn may_move(&self, blocks: u64) -> bool {

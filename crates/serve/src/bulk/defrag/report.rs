@@ -1,4 +1,4 @@
-//! What a defragmentation found and did: counted, and as JSON, in which form it also comes from a mount.
+//! Report of a defragmentation: counted, and as JSON, in which form it also comes from a mount.
 
 use serde_json::{Map, Value};
 
@@ -19,7 +19,7 @@ pub struct Change {
     pub after: u64,
 }
 
-/// What was found and done.
+/// Results of a defragmentation.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Regular files with blocks.

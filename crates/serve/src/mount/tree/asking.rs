@@ -48,7 +48,7 @@ impl Tree {
         }
     }
 
-    /// Whether the kernel must ask before each write to a file.
+    /// Returns true if the kernel must ask before each write to a file.
     pub(super) fn asks(&self, number: InodeNumber) -> bool {
         if !self.terms.writeback {
             return false;

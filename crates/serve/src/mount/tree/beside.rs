@@ -101,7 +101,7 @@ impl Beside {
         Moment((begun == ended).then_some(begun))
     }
 
-    /// Whether no name can have changed beside the kernel since then.
+    /// Returns true if no name can have changed beside the kernel since then.
     fn is_quiet_since(&self, moment: Moment) -> bool {
         moment.0.is_some_and(|begun| self.begun.load(Ordering::SeqCst) == begun)
     }

@@ -29,7 +29,7 @@ use platfs_open::locks::locked;
 const KEPT: usize = 16;
 /// Longest status that is read: room for all the groups that Linux allows.
 const STATUS_MAX: usize = 1 << 20;
-/// What the user namespace of a machine's own users says.
+/// Mapping of the user namespace of a machine's own users.
 const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 
 thread_local! {
@@ -51,13 +51,13 @@ struct Task {
     number: u32,
     directory: Directory,
     status: File,
-    /// What it was found to be last, if that was a program of root's acting as itself.
+    /// Result of the last look, if that was a program of root's acting as itself.
     seen: Option<Seen>,
-    /// Whether it is in the user namespace of this process, once somebody outside of its cage was asked.
+    /// True if it is in the user namespace of this process, once somebody outside of its cage was asked.
     said: Option<bool>,
 }
 
-/// What a program of root's may, and as whom.
+/// Rights of a program of root's, and its identity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Seen {
     who: (u32, u32),
@@ -104,7 +104,7 @@ impl Task {
         namespace(&self.directory)
     }
 
-    /// Whether its capabilities are about the user namespace `own`, which is that of this process. In a cage another
+    /// Returns true if its capabilities are about the user namespace `own`, which is that of this process. In a cage another
     /// process looks, once; that the thread has not left it since is seen from the users that its namespace has.
     fn is_in(&mut self, own: &OsString) -> bool {
         let Some(outside) = outside::this() else { return self.namespace().is_ok_and(|found| found == *own) };
@@ -138,13 +138,13 @@ fn namespace(thread: impl AsFd) -> io::Result<OsString> {
     Ok(std::ffi::OsStr::from_bytes(link.to_bytes()).to_owned())
 }
 
-/// Whether a thread, given by its directory in `/proc`, is in the user namespace of this process.
+/// Returns true if a thread, given by its directory in `/proc`, is in the user namespace of this process.
 pub(in crate::mount) fn is_in_our_namespace(thread: &OwnedFd) -> bool {
     let own = Task::open(std::process::id()).and_then(|me| me.namespace());
     namespace(thread).is_ok_and(|found| own.is_ok_and(|own| own == found))
 }
 
-/// What a status says of credentials: real, effective, saved and file system's.
+/// Credentials in a status: real, effective, saved and file system's.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Status {
     uids: [u32; 4],
@@ -177,7 +177,7 @@ impl Status {
         })
     }
 
-    /// Whether it is a program of root's, as the kernel asks of callers of a mount without `allow_other`.
+    /// Returns true if it is a program of root's, as the kernel asks of callers of a mount without `allow_other`.
     fn is_of_root(&self) -> bool {
         self.uids.iter().chain(&self.gids).enumerate().all(|(at, id)| at % 4 == 3 || *id == 0)
     }
@@ -267,7 +267,7 @@ impl Callers {
     }
 }
 
-/// What the system says of a program now, and whether its capabilities are about this user namespace.
+/// Reads a program's status from the system, and returns true with it if its capabilities are about this user namespace.
 fn status_of(caller: Caller) -> Option<(Status, bool)> {
     if caller.pid == 0 {
         return None;
@@ -307,7 +307,7 @@ pub(super) fn keeps(caller: Caller, powers: Powers) -> bool {
     is_owner_of_server(caller.uid) || has(caller, powers)
 }
 
-/// What a status comes to for a caller of a mount of root's alone.
+/// Credentials of a status for a caller of a mount of root's alone.
 ///
 /// The kernel lets in programs of root's only. A caller that is none was lent credentials by the kernel: those of who
 /// mounted an overlay on top of this, say. They count as root's with all capabilities, as they were when they were
@@ -319,7 +319,7 @@ fn judge(least: Credentials, status: Status, is_ours: bool, for_access: bool) ->
     shown(least, status, is_ours, for_access)
 }
 
-/// What a status comes to. A program of root's that acts as another user (setfsuid, a server of NFS) has no
+/// Credentials of a status. A program of root's that acts as another user (setfsuid, a server of NFS) has no
 /// capabilities, and unless it shows that user, its groups are not known. In another user namespace capabilities are
 /// about other things.
 fn shown(least: Credentials, status: Status, is_ours: bool, for_access: bool) -> Credentials {

@@ -28,7 +28,7 @@ const SET_XATTR_FLAGS: u32 = 0x401c_5820;
 pub(in crate::mount) const TRIM: u32 = 0xc018_5879;
 /// Bytes of its argument.
 pub(in crate::mount) const TRIM_LEN: usize = 24;
-/// What a mount has counted, asked for by `plat stats`: a number of our own, in which the length of the answer stands.
+/// Request for a mount's counts, made by `plat stats`: a number of our own, in which the length of the answer stands.
 /// The answer is the version, the length of what follows (both of 32 bits, little-endian), and an object in JSON.
 pub(in crate::mount) const STATISTICS: u32 = 0xbff0_7073;
 /// Bytes of the answer at most.
@@ -50,7 +50,7 @@ const EXTENDED: &[(InodeFlags, u32)] = &[
     (InodeFlags::VERITY, 0x2_0000),
 ];
 
-/// Whether an ioctl changes something.
+/// Returns true if an ioctl changes something.
 pub(super) fn changes(command: u32) -> bool {
     matches!(command, SET_FLAGS | SET_VERSION | SET_VERSION_OLD | SET_XATTR_FLAGS | SET_LABEL)
 }
@@ -93,7 +93,7 @@ fn long(argument: &[u8], at: usize) -> Result<u64, Failed> {
 }
 
 impl Tree {
-    /// What an ioctl asks.
+    /// Answers an ioctl.
     pub(super) fn answer_control(&self, node: u64, command: u32, argument: &[u8]) -> Result<Vec<u8>, Failed> {
         let number = self.inode(node)?;
         let metadata = self.volume.metadata(number)?;
@@ -121,7 +121,7 @@ impl Tree {
 }
 
 impl Tree {
-    /// What is asked of the quota, or to be done with it. Administrators and the owner of the mount may do all of it, others
+    /// Answers a request about quota. Administrators and the owner of the mount may do all of it, others
     /// see what they use themselves.
     pub(super) fn quota_asked(&self, caller: Caller, node: u64, argument: &[u8]) -> fuse::Result<Vec<u8>> {
         let deed = Deed::decode(argument).ok_or(Errno::INVAL)?;

@@ -1,4 +1,4 @@
-//! What a mount counts: requests by kind, how long they took, bytes.
+//! Counts of a mount: requests by kind, how long they took, bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -126,7 +126,7 @@ impl Counts {
         self.kinds.get(verb as usize).map_or(0, |kind| kind.classes.iter().map(of).sum())
     }
 
-    /// What was done, on one line.
+    /// Summary of the work on one line.
     #[must_use]
     pub fn summary(&self) -> String {
         let total: u64 = Verb::ALL.iter().map(|verb| self.count(*verb)).sum();
@@ -172,7 +172,7 @@ impl Counts {
     }
 }
 
-/// What the scheduler did with the threads that serve.
+/// Counts of the scheduler for the threads that serve.
 #[must_use]
 pub fn scheduled(now: &Scheduled) -> Value {
     json!({

@@ -33,7 +33,7 @@ pub struct Guard {
 
 impl Guard {
     /// A guard where the mount is to check permissions: where that was asked for, or is possible and saves requests.
-    /// What only reads asks for nothing that could be saved.
+    /// A mount for reading only asks for nothing that could be saved.
     ///
     /// # Errors
     /// Why it can't be had although it was asked for.
@@ -66,7 +66,7 @@ impl Guard {
         self.callers.credentials(callers::current(), false)
     }
 
-    /// Whether the caller may what is asked: by capabilities that it is known to have, or by all that it has.
+    /// Returns true if the caller may what is asked: by capabilities that it is known to have, or by all that it has.
     fn allows(&self, asked: impl Fn(&Credentials) -> bool) -> bool {
         let caller = callers::current();
         let known = self.callers.known_powers(caller);
@@ -85,7 +85,7 @@ impl Tree {
         Ok(if asked { self.volume.inode(file.inode).access_list()? } else { None })
     }
 
-    /// Whether the caller has the rights `want`. Groups and capabilities are looked up only if they matter.
+    /// Returns true if the caller has the rights `want`. Groups and capabilities are looked up only if they matter.
     fn may(&self, guard: &Guard, file: &Metadata, want: u16, for_access: bool) -> Result<bool, Failed> {
         let caller = callers::current();
         let list = if caller.uid == file.uid { None } else { self.list_of(file)? };
@@ -138,7 +138,7 @@ impl Tree {
         refuse_unless(self.may(guard, &file, wanted, !is_search)?, Errno::ACCESS)
     }
 
-    /// Whether all who come in may search a directory, whatever their groups and capabilities: programs of root's, and
+    /// Returns true if all who come in may search a directory, whatever their groups and capabilities: programs of root's, and
     /// if others have come, everybody. Only then may the kernel keep its names, as it passes those without asking.
     pub(super) fn is_open(&self, parent: u64) -> bool {
         let Some(guard) = &self.guard else { return true };
@@ -277,7 +277,7 @@ impl Tree {
         self.must(guard, &file, want)
     }
 
-    /// Whether the set-group-id bit goes when the caller sets an access control list.
+    /// Returns true if the set-group-id bit goes when the caller sets an access control list.
     pub(super) fn loses_set_gid(&self, number: InodeNumber) -> Result<bool, Failed> {
         const SET_GID: u16 = 0o2000;
         let Some(guard) = &self.guard else { return Ok(false) };
@@ -285,7 +285,7 @@ impl Tree {
         Ok(file.permissions & SET_GID != 0 && !guard.allows(|who| who.settable(SET_GID, file.gid) != 0))
     }
 
-    /// Whether the caller may do what owners may; where the kernel checks, whether it is the owner or has the capability.
+    /// Returns true if the caller may do what owners may; where the kernel checks, whether it is the owner or has the capability.
     pub(super) fn is_owner(&self, caller: Caller, file: &Metadata) -> bool {
         match &self.guard {
             Some(guard) => Self::must_own(guard, file).is_ok(),

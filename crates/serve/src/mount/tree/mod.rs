@@ -114,7 +114,7 @@ pub struct Terms {
     pub user_xattr: bool,
     /// There are extended attributes. Where not, the kernel asks for none after the first answer.
     pub xattr: bool,
-    /// What happens on damage.
+    /// Reaction to damage.
     pub on_damage: OnDamage,
     /// It can be written.
     pub writable: bool,
@@ -128,11 +128,11 @@ pub struct Terms {
     pub fake_root: bool,
     /// Each change is stable when its request is answered.
     pub sync: bool,
-    /// The same for names only.
+    /// True if changes of names are synchronous.
     pub sync_names: bool,
 }
 
-/// What a request changes, for those that are to be stable at once.
+/// Part that a request changes, for those that are to be stable at once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Changed {
     Names,
@@ -212,7 +212,7 @@ impl Tree {
         &self.log
     }
 
-    /// What was done, on one line.
+    /// Summary of the work on one line.
     #[must_use]
     pub fn summary(&self) -> String {
         self.counts.summary()
@@ -307,7 +307,7 @@ impl Tree {
         self.terms.writable && !self.stopped.load(Ordering::Relaxed)
     }
 
-    /// What it counts, for `plat stats`.
+    /// Returns the counts, for `plat stats`.
     fn statistics_now(&self) -> Value {
         let room = room::now(&self.volume, &self.room);
         json!({
@@ -333,7 +333,7 @@ impl Tree {
         })
     }
 
-    /// What was reclaimed after a crash, and whether that goes on.
+    /// Returns what was reclaimed after a crash, and if that goes on.
     fn reclaimed(&self) -> Value {
         let Reclaimed { seen, total, inodes, blocks } = self.volume.leftovers().reclaimed();
         let is_over = self.volume.leftovers().left().is_none();
@@ -512,7 +512,7 @@ impl Tree {
         }
     }
 
-    /// What the kernel knows of the space of a file that was synced: it asks for it only after a file was closed. It is
+    /// Judges what the kernel knows of the space of a file that was synced: it asks for it only after a file was closed. It is
     /// made to ask where the space is another than at the last sync.
     fn space_known(&self, number: InodeNumber) -> Result<Cached, Failed> {
         let sectors = self.volume.metadata(number)?.sectors;

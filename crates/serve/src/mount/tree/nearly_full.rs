@@ -31,7 +31,7 @@ const LEAST_HELD: u64 = 4 << 20;
 const HELD_PART: u64 = 8;
 /// With room for this many times what the kernel lets all disks have, it may hold that.
 const PLENTY: u64 = 2;
-/// What the kernel lets all disks have, where it does not say.
+/// Dirty bytes that the kernel lets all disks have, where it does not say.
 const MOST_HELD: u64 = 64 << 30;
 /// Fewest bytes that are written until the room is looked at again, and the part of the room.
 const LOOK: u64 = 256 << 10;
@@ -71,7 +71,7 @@ struct Open {
     end: u64,
 }
 
-/// What is known of the end of room.
+/// State of a volume that is nearly full.
 #[derive(Default)]
 pub(super) struct NearlyFull {
     limits: OnceLock<Limits>,
@@ -158,7 +158,7 @@ impl NearlyFull {
         locked(&self.open).contains_key(&file)
     }
 
-    /// Whether there is little room.
+    /// Returns true if there is little room.
     pub(super) fn is_short(&self) -> bool {
         self.is_short.load(Ordering::SeqCst)
     }
@@ -181,7 +181,7 @@ impl NearlyFull {
         locked(&self.lost).insert(file, error);
     }
 
-    /// What is to be reported of a file; the caller reports it.
+    /// Takes the error to report of a file; the caller reports it.
     pub(super) fn report(&self, file: InodeNumber) -> Option<Errno> {
         if self.has_lost() { locked(&self.lost).remove(&file) } else { None }
     }
@@ -190,7 +190,7 @@ impl NearlyFull {
         self.has_lost.load(Ordering::SeqCst)
     }
 
-    /// Whether the next `write` to a file is to fail.
+    /// Returns true if the next `write` to a file is to fail.
     pub(super) fn watches(&self, file: InodeNumber) -> bool {
         self.has_lost() && locked(&self.lost).contains_key(&file)
     }
@@ -213,7 +213,7 @@ fn room(volume: &Volume) -> u64 {
     blocks.saturating_mul(u64::from(geometry.block_size.bytes()))
 }
 
-/// Whether a volume is so large that the kernel need not ask before each write, as long as it is not nearly full.
+/// Returns true if a volume is so large that the kernel need not ask before each write, as long as it is not nearly full.
 #[must_use]
 pub fn is_roomy(volume: &Volume) -> bool {
     let geometry = &volume.format().geometry;

@@ -14,7 +14,7 @@ use crate::bulk::Act;
 use crate::control::Tickets;
 use crate::control::proving::made_up;
 
-/// What the numbers of these nodes begin with.
+/// Bit that the numbers of these nodes have.
 const MARK: u64 = 1 << 63;
 /// Where the number of the ticket begins.
 const TICKET_AT: u32 = 8;
@@ -32,7 +32,7 @@ enum Part {
     New(FileType),
 }
 
-/// What can be made, in the order of the numbers.
+/// Types that can be made, in the order of the numbers.
 const KINDS: [FileType; 7] = [
     FileType::Regular,
     FileType::Directory,
@@ -79,7 +79,7 @@ pub(super) struct Proof<'t> {
     caller: Caller,
 }
 
-/// Whether a node is one of a proof.
+/// Returns true if a node is one of a proof.
 pub(super) fn is_one(node: u64) -> bool {
     node & MARK != 0
 }

@@ -21,7 +21,7 @@ use platfs_image::text::Shown;
 const NAME_MAX: usize = 255;
 
 impl Tree {
-    /// What a name leads to; it must be an inode in use that names may lead to.
+    /// Metadata of the inode that a name leads to; it must be in use, and one that names may lead to.
     pub(super) fn named(&self, directory: InodeNumber, number: InodeNumber) -> Result<Metadata, Failed> {
         let broken = |problem: String| Err(Error::corrupt(Place::Directory(directory), problem).into());
         if number != InodeNumber::ROOT && number.get() < self.first_inode {

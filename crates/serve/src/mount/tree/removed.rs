@@ -25,7 +25,7 @@ const LOOKS: u32 = 50;
 const FEW_LOOKS: u32 = 8;
 const BETWEEN: Duration = Duration::from_millis(6);
 
-/// What is known of removed files.
+/// Removed files that are still open.
 #[derive(Default)]
 pub(super) struct Removed {
     /// Those that were waited for in vain.

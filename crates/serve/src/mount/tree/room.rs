@@ -1,4 +1,4 @@
-//! What `statfs` shows, counted as Linux does: without what the format itself takes, and with a
+//! Figures of `statfs`, counted as Linux does: without what the format itself takes, and with a
 //! reserve for conversions that Linux keeps of volumes with extents.
 
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use ondisk::units::{Group, InodeNumber};
 use platfs::Volume;
 use platfs_open::locks::locked;
 
-/// What is counted once for each size that the volume has.
+/// Figures that are counted once for each size that the volume has.
 pub(super) struct Room(Mutex<(Geometry, Statistics)>);
 
 impl Room {

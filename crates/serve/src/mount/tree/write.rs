@@ -52,7 +52,7 @@ fn kind_of(kind: fuse::Kind<'_>) -> (Kind<'_>, FileType) {
     }
 }
 
-/// Whether it is the change of an owner of which neither user nor group is said: the kernel sends nothing but its time.
+/// Returns true if it is the change of an owner of which neither user nor group is said: the kernel sends nothing but its time.
 fn names_nobody(change: &SetAttr) -> bool {
     SetAttr { change: None, by_handle: false, ..*change } == SetAttr::default()
 }
@@ -88,7 +88,7 @@ impl Tree {
 }
 
 impl Altering<'_> {
-    /// What a new file gets of its directory.
+    /// Attributes that a new file gets of its directory.
     fn inherited(
         &self,
         caller: Caller,
@@ -330,7 +330,7 @@ impl Altering<'_> {
         Ok(())
     }
 
-    /// What becomes of the special bits of a file when somebody changes its contents by a call of which the
+    /// Decides about the special bits of a file when somebody changes its contents by a call of which the
     /// kernel does not say whether they may be kept: only a capability keeps them.
     fn dropping(&self, caller: Caller, number: InodeNumber) -> Result<(WriteOptions, Cached), Failed> {
         let facts = self.volume.metadata(number)?;
@@ -340,7 +340,7 @@ impl Altering<'_> {
         Ok((WriteOptions { drop_special_bits, keep_times, ..WriteOptions::default() }, known))
     }
 
-    /// Whether the kernel keeps the times of contents. It stamps a file for each change that it asks for, and sends the
+    /// Returns true if the kernel keeps the times of contents. It stamps a file for each change that it asks for, and sends the
     /// stamp when it writes the inode, but not twice: a stamp of ours behind that would stay, which no program was shown.
     fn leaves_times(&self) -> bool {
         self.terms.writeback
@@ -415,7 +415,7 @@ impl Altering<'_> {
         Ok(known)
     }
 
-    /// Whether a file reads as zeros from an offset on, and has no blocks there but perhaps that of the byte before.
+    /// Returns true if a file reads as zeros from an offset on, and has no blocks there but perhaps that of the byte before.
     fn is_empty_from(&self, number: InodeNumber, offset: u64) -> Result<bool, Failed> {
         let block = self.volume.format().geometry.block_size;
         let whole = offset.next_multiple_of(u64::from(block.bytes()));

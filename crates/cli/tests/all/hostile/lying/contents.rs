@@ -39,7 +39,7 @@ const fn some(before: &'static [&'static str], after: &'static [&'static str]) -
     Whole { before, after, is_all_or_nothing: false }
 }
 
-/// What commands make lies below `/made`.
+/// Files that commands make lie below `/made`.
 const WHOLE: &[Whole] = &[
     all(&["resize", "--min"], &[]),
     all(&["resize"], &["12M"]),
@@ -77,7 +77,7 @@ const WHOLE: &[Whole] = &[
     some(&["import", "-q"], &["HOST/archive.tar"]),
 ];
 
-/// What a file is: its type, size, contents and the target of a link, as one number.
+/// Type, size, contents and target of each file, as one number.
 type Contents = BTreeMap<Vec<u8>, u64>;
 
 /// All that can be read of a volume.
@@ -176,7 +176,7 @@ fn no_command_changes_other_files() {
     }
 }
 
-/// What finds out before its first write writes nothing at all: neither blocks, nor the end of the file.
+/// A command that finds out before its first write writes nothing at all: neither blocks, nor the end of the file.
 #[test]
 fn blocks_of_files_that_are_called_free_get_no_drafts() {
     const TEST: &str = "blocks_of_files_that_are_called_free_get_no_drafts";

@@ -27,7 +27,7 @@ const fn work(
     Work { command, options, before, inside }
 }
 
-/// What is done, in any order.
+/// Commands, in any order.
 pub const COMMANDS: &[Work] = &[
     work("put", &[], &["HOST/small"], &["/a/b/c/new"]),
     work("put", &[], &["HOST/small", "HOST/large"], &["/empty/"]),
@@ -58,7 +58,7 @@ const ATTRIBUTE: &str = concat!(
     "wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww"
 );
 
-/// What commands put into images: a small and a large file, a directory of many, and something that fills.
+/// Sources that commands put into images: a small and a large file, a directory of many, and something that fills.
 pub fn sources(scratch: &Scratch, fill: Option<u64>) -> PathBuf {
     let root = scratch.join("host");
     fs::create_dir_all(root.join("many")).unwrap();

@@ -98,7 +98,7 @@ const OTHERS: [&str; 11] = [
     "store",
 ];
 
-/// What a test needs of the host, and images of one small tree.
+/// Requirements of a test on the host, and images of one small tree.
 struct Host {
     scratch: Scratch,
 }
