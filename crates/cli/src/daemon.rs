@@ -18,6 +18,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use platfs_host::system;
 use platfs_serve::mount::outside::OUTSIDE;
 use rustix::fs::{Mode, OFlags};
+use rustix::process::Signal;
 
 /// glibc keeps freed memory, in as many arenas as there are threads, so a server that once used much keeps
 /// it for good. These settings make glibc give back what it can; other allocators ignore them. Without the
@@ -120,6 +121,10 @@ pub fn begin(arguments: &[OsString]) {
     if arguments.get(1..3).is_none_or(|first| first[0] != "mount" || !is_meant(&first[1])) {
         return;
     }
+    // Until the mount stands it ends with who waits for it: nobody else could stop one that waits for its image.
+    if arguments[2] == BACKGROUND {
+        let _ = rustix::process::set_parent_process_death_signal(Some(Signal::TERM));
+    }
     let Ok(open) = system::names("/proc/self/fd") else { return };
     let numbers = open.iter().filter_map(|name| name.to_str()?.parse().ok());
     let open: Vec<RawFd> = numbers.collect();
@@ -155,6 +160,7 @@ pub fn detach() -> io::Result<()> {
     rustix::process::umask(Mode::from_raw_mode(0o077));
     platfs_open::process::leave_no_core();
     let nowhere = system::open("/dev/null", OFlags::RDWR)?;
+    rustix::process::set_parent_process_death_signal(None)?;
     let mut output = io::stdout();
     output.write_all(READY)?;
     output.flush()?;

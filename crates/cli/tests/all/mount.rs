@@ -1,6 +1,7 @@
 //! `plat mount`: what is seen through it is what the kernel shows; how it begins and ends; which users may look.
 
 mod cage;
+mod dead_place;
 mod holders;
 
 use std::ffi::OsStr;

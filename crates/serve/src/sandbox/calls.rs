@@ -11,8 +11,8 @@ use super::Plan;
 /// Purposes of calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Group {
-    /// Asking for the user, the groups and the directory of this process, and waiting for descriptors. A server of bytes does
-    /// without them.
+    /// Asking for the user, the groups and the directory of this process and for links of others, and waiting for descriptors.
+    /// A server of bytes does without them.
     Caller,
     /// Writing bytes of what is open.
     Bytes,
@@ -104,14 +104,13 @@ mod known {
         SYS_open,
         // The user of this process, by whom it knows its own files and peers.
         SYS_geteuid,
-        // Seen now and then, and not in each count: blocks of memory that grow, locks that wait, links in `/sys`,
-        // the limit of memory.
+        // Seen now and then, and not in each count: blocks of memory that grow, the limit of memory, links in `/sys`.
         SYS_mremap,
         SYS_prlimit64,
-        SYS_readlinkat,
-        SYS_sched_yield,
         #[cfg(target_arch = "x86_64")]
         SYS_readlink,
+        #[cfg(not(target_arch = "x86_64"))]
+        SYS_readlinkat,
         // The C library asks for the time by it where the kernel has no page for that.
         SYS_clock_gettime,
         // A process that aborts: no memory is left, or a panic happens in a panic.
@@ -140,6 +139,10 @@ mod known {
         SYS_getegid,
         SYS_getgid,
         SYS_getuid,
+        // Links below open directories, and locks that wait.
+        #[cfg(target_arch = "x86_64")]
+        SYS_readlinkat,
+        SYS_sched_yield,
         // What waits for requests over a ring, for a host or for the name of one.
         SYS_ppoll,
         #[cfg(target_arch = "x86_64")]
@@ -358,7 +361,7 @@ mod known {
             ("make", &[Group::Caller, Group::Bytes, Group::Image, Group::Output, Group::Sources], 17),
             ("store", &[Group::Caller, Group::Bytes, Group::Image, Group::Output], 14),
             ("mount", &[Group::Caller, Group::Bytes, Group::Image, Group::Answer, Group::Fuse], 12),
-            ("serve", &[Group::Bytes, Group::Answer, Group::Remove], 13),
+            ("serve", &[Group::Bytes, Group::Answer, Group::Remove], 12),
         ];
 
         fn names(groups: &[Group]) -> BTreeSet<&'static str> {

@@ -293,3 +293,42 @@ fn outputs_are_made_from_a_cage_where_they_belong() {
     let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
     assert!(said.contains("no such file") && !fs::read(scratch.join("list")).unwrap().is_empty(), "{said}");
 }
+
+/// Sources, outputs and reports lie in other directories, some behind links.
+#[test]
+fn sources_and_outputs_may_lie_anywhere() {
+    if !have_cages() {
+        return;
+    }
+    let scratch = Scratch::new("cage-places");
+    let image = volume(&scratch);
+    let at = |name: &str| scratch.join(name);
+    for name in ["images", "out", "reports", "tree/below"] {
+        fs::create_dir_all(at(name)).unwrap();
+    }
+    fs::rename(&image, at("images/disk.img")).unwrap();
+    std::os::unix::fs::symlink("images/disk.img", at("link.img")).unwrap();
+    std::os::unix::fs::symlink("out", at("way")).unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", at("tree/leak")).unwrap();
+    fs::write(at("tree/below/file"), "text").unwrap();
+    let text = |name: &str| at(name).display().to_string();
+    let (link, tree) = (text("link.img"), text("tree"));
+    let lines: &[&[&str]] = &[
+        &["put", "-r", &link, &tree, "/"],
+        &["export", &link, &text("way/tree")],
+        &["export", &link, &text("way/tree.tar")],
+        &["get", &link, "/tree/below/file", &text("way/file")],
+        &["snapshot", &link, &text("way/copy.img")],
+        &["map", &link, "-o", &text("reports/map.svg")],
+        &["build", "--bmap", &text("reports/made.bmap"), &tree, &text("way/made.img")],
+        &["resize", &link, "24M"],
+    ];
+    for line in lines {
+        succeed(plat(&["--sandbox=require"]).args(*line));
+    }
+    assert_eq!(fs::read_to_string(at("out/tree/tree/below/file")).unwrap(), "text");
+    // A link of the tree stays one.
+    assert_eq!(fs::read_link(at("out/tree/tree/leak")).unwrap(), Path::new("/etc/hostname"));
+    let made = succeed(plat(&["ls", "-l"]).arg(at("out/made.img")).arg("/"));
+    assert!(String::from_utf8_lossy(&made.stdout).contains("leak -> /etc/hostname"));
+}
