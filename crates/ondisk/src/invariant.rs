@@ -23,7 +23,9 @@ impl BrokenInvariant {
     #[track_caller]
     pub fn new(invariant: &'static str) -> Self {
         let place = Location::caller();
-        assert!(!cfg!(debug_assertions), "{invariant} (does not hold at {place})");
+        if cfg!(debug_assertions) {
+            panic!("{invariant} (does not hold at {place})");
+        }
         BrokenInvariant { invariant, place }
     }
 

@@ -10,7 +10,9 @@ type Hear = dyn Fn(&str) + Send + Sync;
 pub(crate) struct Hearer(Mutex<Option<Arc<Hear>>>);
 
 impl Hearer {
-    pub(crate) const NONE: Hearer = Hearer(Mutex::new(None));
+    pub(crate) const fn none() -> Hearer {
+        Hearer(Mutex::new(None))
+    }
 
     pub(crate) fn set(&self, hear: impl Fn(&str) + Send + Sync + 'static) {
         *locked(&self.0) = Some(Arc::new(hear));

@@ -14,7 +14,7 @@ use platfs::device::{Device, Error};
 const LONG: Duration = Duration::from_secs(20);
 
 static HELD: Mutex<Vec<Weak<MmpGuard>>> = Mutex::new(Vec::new());
-static HEARER: Hearer = Hearer::NONE;
+static HEARER: Hearer = Hearer::none();
 
 /// Has somebody hear of waiting for other hosts and of the loss of a mark, on any thread, in the place of an earlier one.
 pub fn tell_to(hear: impl Fn(&str) + Send + Sync + 'static) {

@@ -200,7 +200,7 @@ pub fn wait_at_most(limit: Duration) {
 
 static PATIENCE: OnceLock<Duration> = OnceLock::new();
 
-static HEARER: Hearer = Hearer::NONE;
+static HEARER: Hearer = Hearer::none();
 
 /// Has somebody hear of outages, on any thread, in the place of an earlier one.
 pub fn tell_to(hear: impl Fn(&str) + Send + Sync + 'static) {
