@@ -83,6 +83,10 @@ pub struct Options {
     pub threads: usize,
 }
 
+/// Has statx ask a file's server (`AT_STATX_FORCE_SYNC`, linux/fcntl.h; the crate has no name for it where the C library is
+/// musl).
+const ASKED: AtFlags = AtFlags::from_bits_retain(0x2000);
+
 /// The directory to mount on, as an absolute path without symbolic links.
 ///
 /// # Errors
@@ -90,7 +94,7 @@ pub struct Options {
 pub fn mount_point(directory: &Path) -> io::Result<PathBuf> {
     let path = fs::canonicalize(directory)?;
     // A server that is gone may have left attributes in the kernel: they are asked for again.
-    let facts = statx(CWD, &path, AtFlags::STATX_FORCE_SYNC, StatxFlags::TYPE)?;
+    let facts = statx(CWD, &path, ASKED, StatxFlags::TYPE)?;
     match FileType::from_raw_mode(facts.stx_mode.into()) {
         FileType::Directory => Ok(path),
         _ => Err(io::ErrorKind::NotADirectory.into()),

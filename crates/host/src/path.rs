@@ -10,6 +10,10 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+/// Has statx give what the kernel knows without asking a file's server (`AT_STATX_DONT_SYNC`, linux/fcntl.h; the crate has no
+/// name for it where the C library is musl).
+pub const UNASKED: AtFlags = AtFlags::from_bits_retain(0x4000);
+
 /// Facts of what a path leads to.
 ///
 /// # Errors
@@ -79,5 +83,5 @@ pub fn parts(path: impl AsRef<Path>, flags: AtFlags, wanted: StatxFlags) -> io::
 /// # Errors
 /// The system's.
 pub fn parts_of(file: impl AsFd, wanted: StatxFlags) -> io::Result<Statx> {
-    Ok(rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, wanted)?)
+    Ok(rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH | UNASKED, wanted)?)
 }

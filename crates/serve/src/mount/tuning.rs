@@ -45,7 +45,7 @@ pub fn group() -> Option<File> {
 /// # Errors
 /// The system's.
 pub fn device_of(directory: &Path) -> std::io::Result<u64> {
-    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    let flags = path::UNASKED | AtFlags::NO_AUTOMOUNT;
     let found = path::parts(directory, flags, StatxFlags::empty())?;
     Ok(rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor))
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use fuse::Caller;
 use platfs_host::{path, system};
-use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
+use rustix::fs::{FileType, OFlags, StatxFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::mount::outside;
@@ -218,7 +218,7 @@ impl Waiting {
     fn facts(&self, file: u64) -> Option<Facts> {
         let wanted = StatxFlags::SIZE | StatxFlags::TYPE | StatxFlags::INO;
         let name = self.of_file("fd", file);
-        let found = path::parts(name, AtFlags::STATX_DONT_SYNC, wanted).ok()?;
+        let found = path::parts(name, path::UNASKED, wanted).ok()?;
         let is_regular = FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile;
         Some(Facts {
             device: rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor),
