@@ -204,7 +204,7 @@ fn object(one: &Removed, place: Option<&[u8]>) -> Map<String, Value> {
     put("size", inode.size().into());
     put("modified", inode.time(TimeField::Modify).map(text::time).into());
     put("removed", one.removed.map(text::whole_seconds).into());
-    put("confidence", word(one.confidence).into());
+    put("sureness", word(one.confidence).into());
     put("doubts", one.doubts.clone().into());
     put("blocks", one.fate.blocks.into());
     put("reused_blocks", one.fate.reused.into());
