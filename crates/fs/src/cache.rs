@@ -385,7 +385,7 @@ impl Cache {
             for (block, role, bytes) in run {
                 let start = gathered.len();
                 gathered.extend_from_slice(bytes);
-                role.seal(&self.sealer, Block(*block), gathered.get_mut(start..).unwrap_or_default());
+                role.seal(&self.sealer, Block(*block), gathered.split_at_mut(start).1);
             }
             let first = run.first().map_or(0, |(block, ..)| *block);
             self.device

@@ -115,6 +115,11 @@ impl Charges {
         }
     }
 
+    /// True if no change waits to be written to the quota files.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.changes.is_empty()
+    }
+
     /// Takes the changes, to be written to the quota files.
     pub(crate) fn take(&mut self) -> BTreeMap<Whose, UsageDelta> {
         std::mem::take(&mut self.changes)

@@ -8,6 +8,7 @@ use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::units::{Block, BlockRun, FileBlock, low_u32};
 use placement::{FileState, Mapped};
 
+use crate::bytes;
 use crate::cache::Role;
 use crate::crypt;
 use crate::error::{Error, Result};
@@ -123,13 +124,11 @@ impl Contents<'_> {
         // Whole units, of which a segment has whole numbers.
         let first = at - at % opened.unit();
         let end = (at + piece.len() as u64).next_multiple_of(opened.unit());
-        let mut units = vec![0; usize::try_from(end - first).unwrap_or(0)];
+        let mut units = vec![0; bytes::length(end - first)?];
         self.view.blocks.read_data(place + (first - start), &mut units).map_err(failed)?;
         opened.decrypt(first, &mut units);
-        let skipped = usize::try_from(at - first).unwrap_or(0);
-        if let Some(wanted) = units.get(skipped..skipped + piece.len()) {
-            piece.copy_from_slice(wanted);
-        }
+        let skipped = bytes::length(at - first)?;
+        piece.copy_from_slice(bytes::part(&units, skipped..skipped + piece.len())?);
         Ok(())
     }
 
@@ -143,7 +142,7 @@ impl Contents<'_> {
             let problem = format!("size {size} is over {limit}");
             return Err(Error::corrupt(Place::Inode(self.inode.number()), problem));
         }
-        let mut contents = vec![0; usize::try_from(size).unwrap_or(0)];
+        let mut contents = vec![0; bytes::length(size)?];
         self.read(0, &mut contents)?;
         Ok(contents)
     }
@@ -159,7 +158,7 @@ impl Contents<'_> {
             let problem = format!("a symbolic link of {size} bytes");
             return Err(Error::corrupt(Place::Inode(self.inode.number()), problem));
         }
-        let mut target = vec![0; usize::try_from(size).unwrap_or(0)];
+        let mut target = vec![0; bytes::length(size)?];
         if self.inode.has_map() {
             let block = self.view.map(self.inode).block_at(FileBlock(0))?;
             fill(&mut target, &self.view.blocks.read(block, Role::Plain)?, 0);
@@ -544,9 +543,7 @@ impl ContentsMut<'_, '_> {
                 && end <= inline::capacity_max(self.inode)
             {
                 contents.resize(contents.len().max(end), 0);
-                if let Some(to) = contents.get_mut(start..end) {
-                    to.copy_from_slice(data);
-                }
+                bytes::put(&mut contents, start, data)?;
                 if self.tx.store_inline(self.inode, &contents)? {
                     return Ok(());
                 }

@@ -261,9 +261,11 @@ fn full_behind(geometry: &Geometry, count: u64) -> Vec<u8> {
 
 fn set(bitmap: &mut [u8], from: u64, to: u64) {
     for bit in from..to {
-        if let Some(byte) = usize::try_from(bit / 8).ok().and_then(|at| bitmap.get_mut(at)) {
-            *byte |= 1 << (bit % 8);
-        }
+        let Some(byte) = usize::try_from(bit / 8).ok().and_then(|at| bitmap.get_mut(at)) else {
+            debug_assert!(false, "bit {bit} lies behind a bitmap's end");
+            return;
+        };
+        *byte |= 1 << (bit % 8);
     }
 }
 

@@ -10,6 +10,7 @@ use ondisk::features::Incompat;
 use ondisk::inode::{I_BLOCK_LEN, Inode, InodeFlags};
 use ondisk::xattr::{self, Entry, NameIndex, Value};
 
+use crate::bytes;
 use crate::error::{Error, Result};
 use crate::tx::Tx;
 
@@ -24,7 +25,7 @@ fn is_inline_data(entry: &Entry<'_>) -> bool {
 ///
 /// # Errors
 /// Attributes that break the format's rules; a value outside the inode.
-pub(crate) fn parts(inode: &Inode) -> Result<(&[u8], &[u8])> {
+pub(crate) fn parts(inode: &Inode) -> Result<(&[u8; I_BLOCK_LEN], &[u8])> {
     let entries = xattr::in_inode(inode)?;
     let rest = match entries.into_iter().find(is_inline_data).map(|entry| entry.value) {
         Some(Value::Here(bytes)) => bytes,
@@ -47,7 +48,7 @@ pub(crate) fn contents(inode: &Inode) -> Result<Vec<u8>> {
         let problem = format!("size {} with {} bytes inline", inode.size(), first.len() + rest.len());
         Error::corrupt(Place::Inode(inode.number()), problem)
     })?;
-    let mut bytes = [first, rest].concat();
+    let mut bytes = [first.as_slice(), rest].concat();
     bytes.truncate(size);
     Ok(bytes)
 }
@@ -91,20 +92,18 @@ impl Tx<'_> {
     ///
     /// # Errors
     /// Attributes that break the format's rules.
-    pub(crate) fn store_inline(&self, inode: &mut Inode, bytes: &[u8]) -> Result<bool> {
-        if !self.format.has_incompat(Incompat::INLINE_DATA) || bytes.is_empty() || has_blocks(inode) {
+    pub(crate) fn store_inline(&self, inode: &mut Inode, contents: &[u8]) -> Result<bool> {
+        if !self.format.has_incompat(Incompat::INLINE_DATA) || contents.is_empty() || has_blocks(inode) {
             return Ok(false);
         }
-        let (first, rest) = bytes.split_at(bytes.len().min(I_BLOCK_LEN));
+        let (first, rest) = contents.split_at(contents.len().min(I_BLOCK_LEN));
         let mut head = [0; I_BLOCK_LEN];
-        if let Some(to) = head.get_mut(..first.len()) {
-            to.copy_from_slice(first);
-        }
+        bytes::put(&mut head, 0, first)?;
         if !store_parts(inode, &head, rest)? {
             return Ok(false);
         }
         inode.set_flags(inode.flags().difference(InodeFlags::EXTENTS) | InodeFlags::INLINE_DATA);
-        inode.set_size(bytes.len() as u64);
+        inode.set_size(contents.len() as u64);
         Ok(true)
     }
 }
@@ -123,9 +122,7 @@ pub(crate) fn store_parts(inode: &mut Inode, head: &[u8], tail: &[u8]) -> Result
     if xattr::store_in_inode(inode, &entries).is_err() {
         return Ok(false);
     }
-    if let Some(to) = inode.raw_mut().i_block.get_mut(..head.len()) {
-        to.copy_from_slice(head);
-    }
+    bytes::put(&mut inode.raw_mut().i_block, 0, head)?;
     Ok(true)
 }
 

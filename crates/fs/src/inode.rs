@@ -8,6 +8,7 @@ use ondisk::inode::{FileType, Inode};
 use ondisk::units::{Block, InodeNumber};
 use ondisk::xattr::{self, Entry, Value};
 
+use crate::bytes;
 use crate::cache::Role;
 use crate::charges::Holding;
 use crate::error::{Error, Result};
@@ -39,7 +40,7 @@ impl View<'_> {
             let (block, role, offset) = self.record_on_disk(on_disk)?;
             let table = self.blocks.read(block, role)?;
             let size = usize::from(self.format.geometry.inode_size);
-            let inode = Inode::parse(number, table.get(offset..offset + size).unwrap_or_default())?;
+            let inode = Inode::parse(number, bytes::part(&table, offset..offset + size)?)?;
             if !self.format.sealer.inode_is_right_as(on_disk, &inode) {
                 return Err(Error::corrupt(Place::Inode(number), "checksum is wrong"));
             }
@@ -89,7 +90,7 @@ impl Tx<'_> {
         let counts = self.session.quota_files.counts(inode.number());
         let (size, inodes) = (self.format.geometry.block_size, self.format.geometry.inodes());
         let table = self.edit(block, role)?;
-        let Some(record) = table.get_mut(offset..offset + inode.bytes().len()) else { return Ok(()) };
+        let record = bytes::part_mut(table, offset..offset + inode.bytes().len())?;
         let is_awaited = inode.differs_beyond_times(record);
         let was = if takes_notes { order::facts(record) } else { Facts::default() };
         let held = counts.then(|| Holding::of_inode(&Inode::unjudged(inode.number(), record), size, inodes));
@@ -119,8 +120,10 @@ impl Tx<'_> {
         let (block, role, offset) = self.view().record(number)?;
         let before = self.before(block, role)?;
         let size = usize::from(self.format.geometry.inode_size);
-        let record = |before: &[u8]| order::is_used(before.get(offset..offset + size).unwrap_or_default());
-        Ok(before.is_some_and(|before| record(&before)))
+        match before {
+            Some(before) => Ok(order::is_used(bytes::part(&before, offset..offset + size)?)),
+            None => Ok(false),
+        }
     }
 
     /// Puts a record to where the inode of a number on disk has its own. What it holds is charged to nobody.
@@ -131,10 +134,7 @@ impl Tx<'_> {
         self.format.sealer.seal_inode_as(number, inode);
         let (block, role, offset) = self.view().record_on_disk(number)?;
         let table = self.edit(block, role)?;
-        if let Some(record) = table.get_mut(offset..offset + inode.bytes().len()) {
-            record.copy_from_slice(inode.bytes());
-        }
-        Ok(())
+        Ok(bytes::put(table, offset, inode.bytes())?)
     }
 
     /// Frees an inode that has nothing left. Its record keeps the generation and the time.

@@ -60,6 +60,7 @@
 mod admission;
 mod api;
 mod bits;
+mod bytes;
 mod cache;
 mod charges;
 pub mod check;

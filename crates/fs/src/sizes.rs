@@ -40,6 +40,7 @@ pub fn write_backups(volume: &Volume) -> Result<()> {
     // A volume that is restored from one is to be checked.
     backup.s_state.set(0);
     for holder in superblock_groups(geometry).into_iter().skip(1).map(Group) {
+        // The field has 16 bits: later groups are all called the last that it can say.
         backup.s_block_group_nr.set(u16::try_from(holder.0).unwrap_or(u16::MAX));
         format.sealer.seal_superblock(&mut backup);
         put(geometry.superblock_offset(holder), backup.as_bytes())?;

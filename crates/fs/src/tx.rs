@@ -58,9 +58,23 @@ impl<'v> Tx<'v> {
 
     /// Makes all changes visible and all claims permanent.
     pub(crate) fn commit(self) {
+        debug_assert!(
+            self.keeps_structures(),
+            "I36: an update puts what belongs to files into the volume's own blocks"
+        );
+        debug_assert!(self.charges.is_settled(), "I39: an update leaves usage that no quota file has");
         let Tx { session, filled, update, .. } = self;
         session.attribute_blocks.take_in(filled, |block| update.holds_as(block, Role::Attributes));
         update.commit();
+    }
+
+    /// True if no block that the update gives to a file is the volume's own, or lies outside.
+    fn keeps_structures(&self) -> bool {
+        let geometry = &self.format.geometry;
+        self.update.blocks_of_files().all(|block| {
+            let cluster = ClusterRun { start: geometry.cluster_of(block), count: 1 };
+            geometry.contains(block, 1) && !self.format.zone.touches(geometry, cluster)
+        })
     }
 
     /// Sets times of an inode to now. A loader states all times itself.

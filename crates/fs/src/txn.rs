@@ -17,6 +17,7 @@ use ondisk::seal::InodeSeed;
 use ondisk::units::{Block, BlockRun, Group, InodeNumber};
 use placement::Promise;
 
+use crate::bytes;
 use crate::cache::{Blocks, Cache, Reading, Role};
 use crate::context::Context;
 use crate::device::Device;
@@ -24,6 +25,7 @@ use crate::error::{Error, Flow, Result};
 use crate::numbers::Numbers;
 use crate::order::{Order, SoftdepRecord};
 use crate::write_batch::WriteBatch;
+use ondisk::invariant;
 
 struct Staged {
     role: Role,
@@ -156,12 +158,12 @@ impl<'v> Update<'v> {
     /// # Errors
     /// As [`Blocks::read`].
     pub fn edit(&mut self, block: Block, role: Role) -> Result<&mut [u8]> {
-        let before = if self.holds(block) { None } else { Some(self.reading.read(block, role)?) };
-        let cache = self.cache();
-        let staged = self.staged.entry(block.0).or_insert_with(|| {
-            let before = before.unwrap_or_default();
-            Staged { role, bytes: cache.copy(&before), before: Some(before) }
-        });
+        if !self.holds(block) {
+            let before = self.reading.read(block, role)?;
+            let staged = Staged { role, bytes: self.cache().copy(&before), before: Some(before) };
+            self.staged.insert(block.0, staged);
+        }
+        let staged = invariant!(self.staged.get_mut(&block.0), "a block that is changed is staged");
         staged.role = role;
         Ok(Arc::make_mut(&mut staged.bytes))
     }
@@ -205,6 +207,19 @@ impl<'v> Update<'v> {
     #[must_use]
     pub fn holds(&self, block: Block) -> bool {
         self.staged.contains_key(&block.0)
+    }
+
+    /// Blocks that the update changes and that belong to files by their role.
+    pub(crate) fn blocks_of_files(&self) -> impl Iterator<Item = Block> {
+        let is_of_file = |role: Role| match role {
+            Role::Data
+            | Role::DirectoryLeaf(_)
+            | Role::IndexNode(..)
+            | Role::ExtentNode(_)
+            | Role::Attributes => true,
+            Role::Plain | Role::Bitmap | Role::Descriptors(_) | Role::Inodes(_) => false,
+        };
+        self.staged.iter().filter(move |(_, staged)| is_of_file(staged.role)).map(|(block, _)| Block(*block))
     }
 
     /// True if the update leaves a block as one of a role.
@@ -321,16 +336,14 @@ impl<'v> Update<'v> {
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
             let block = Block(at / len as u64);
-            let inside = usize::try_from(at % len as u64).unwrap_or(0);
+            let inside = bytes::length(at % len as u64)?;
             let (piece, later) = rest.split_at(rest.len().min(len - inside));
-            let bytes = if piece.len() == len {
+            let to = if piece.len() == len {
                 self.create(block, Role::Data)
             } else {
                 self.edit(block, Role::Data)?
             };
-            if let Some(to) = bytes.get_mut(inside..inside + piece.len()) {
-                to.copy_from_slice(piece);
-            }
+            bytes::put(to, inside, piece)?;
             (at, rest) = (at + piece.len() as u64, later);
         }
         Ok(())

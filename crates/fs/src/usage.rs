@@ -12,6 +12,7 @@ use ondisk::quota::parts::{self, Header, Record};
 use ondisk::quota::{self, QUOTA_BLOCK, QuotaKind};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 
+use crate::bytes;
 use crate::cache::Role;
 use crate::charges::{QuotaFiles, UsageDelta, Whose};
 use crate::error::{Error, Result};
@@ -56,7 +57,7 @@ impl<'a> QuotaFile<'a> {
         let offset = u64::from(at) * QUOTA_BLOCK as u64;
         let logical =
             u32::try_from(offset >> size.log2()).map_err(|_| self.broken("a block without a place"))?;
-        let inside = usize::try_from(offset & (u64::from(size.bytes()) - 1)).unwrap_or(0);
+        let inside = bytes::length(offset & (u64::from(size.bytes()) - 1))?;
         Ok((self.view.map(&self.inode).block_at(FileBlock(logical))?, inside))
     }
 

@@ -107,8 +107,7 @@ impl Known {
 
     /// Blocks of its files that lie behind a block, in order.
     fn kept_behind(&self, block: u64) -> impl Iterator<Item = &OwnFileRun> {
-        let behind = self.kept.get(self.kept.partition_point(|run| run.end <= block)..);
-        behind.unwrap_or_default().iter()
+        self.kept.split_at(self.kept.partition_point(|run| run.end <= block)).1.iter()
     }
 }
 
@@ -320,8 +319,8 @@ impl Zone {
         let Some(known) = &self.0 else { return Vec::new() };
         let start = geometry.group_start(group).0;
         let end = start + u64::from(geometry.group_blocks(group));
-        let parts = known.parts.get(known.parts.partition_point(|part| part.end() <= start)..);
-        let parts = parts.unwrap_or_default().iter().map(|part| (part.start, part.end()));
+        let (_, parts) = known.parts.split_at(known.parts.partition_point(|part| part.end() <= start));
+        let parts = parts.iter().map(|part| (part.start, part.end()));
         let kept = known.kept_behind(start).filter(|run| known.is_kept(run)).map(|run| (run.start, run.end));
         let inside = |(from, to): (u64, u64)| {
             let (from, to) = (geometry.cluster_of(Block(from.max(start))), Block(to.min(end) - 1));

@@ -193,6 +193,15 @@ impl Node {
         Ok(Node { depth, capacity, entries })
     }
 
+    /// True if the entries rise: extents without overlap, children by their first file block.
+    #[must_use]
+    pub fn is_in_order(&self) -> bool {
+        match &self.entries {
+            Entries::Leaf(extents) => extents.is_sorted_by(|a, b| a.logical_end() <= u64::from(b.logical.0)),
+            Entries::Index(children) => children.is_sorted_by(|a, b| a.logical < b.logical),
+        }
+    }
+
     /// Writes the node over a buffer it fits; the generation and bytes behind the entries stay.
     pub fn store(&self, bytes: &mut [u8]) {
         let count = match &self.entries {

@@ -124,7 +124,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             keys numbers write_batch
             charges
             bits ciphers context hashing ranges role versions zone
-            error locks versioned
+            bytes error locks versioned
         ",
         knots: &[],
         long_lists: 3,

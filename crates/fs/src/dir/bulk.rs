@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::file::{Allocation, Unplaced};
 use crate::space::DataRequest;
 use crate::tx::Tx;
+use ondisk::invariant;
 
 /// Bytes of `.` and `..`.
 const DOTS: u64 = 24;
@@ -121,7 +122,7 @@ fn write_linear(writer: &mut DirMut<'_, '_>, records: &[Record<'_>]) -> Result<(
     let pieces = divide(records.iter().map(Record::needs), writer.layout.leaf_space());
     let blocks = allocate(writer, pieces.len() as u64)?;
     for (at, (piece, block)) in (0..).zip(pieces.into_iter().zip(blocks)) {
-        let inside = records.get(piece).unwrap_or_default();
+        let inside = invariant!(records.get(piece), "names are divided into parts of their list");
         writer.fill_leaf(FileBlock(at), block, inside.iter().copied())?;
     }
     Ok(())
@@ -153,7 +154,7 @@ fn write_indexed(
     let mut entries = Vec::with_capacity(pieces.len());
     let mut before = None;
     for (at, piece) in (1..).zip(pieces) {
-        let inside = hashed.get(piece).unwrap_or_default();
+        let inside = invariant!(hashed.get(piece), "names are divided into parts of their list");
         let first = inside.first().map_or(0, |(hash, _)| hash.major);
         // The lowest bit says that names of this hash are in the leaf before, too.
         let hash = first | u32::from(before == Some(first));

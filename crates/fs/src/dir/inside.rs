@@ -47,10 +47,10 @@ pub(super) fn add(writer: &mut DirMut<'_, '_>, record: &Record<'_>) -> Result<bo
         room.iter().for_each(|room| dirent::insert_at(part, layout, *room, record));
         Ok(room.is_some())
     };
-    if !place(head.get_mut(PARENT_LEN..).unwrap_or_default())? && !place(&mut tail)? {
+    if !place(head.split_at_mut(PARENT_LEN).1)? && !place(&mut tail)? {
         let end = tail.len();
         tail.resize(end + record.needs(), 0);
-        dirent::fill(tail.get_mut(end..).unwrap_or_default(), layout, [*record]);
+        dirent::fill(tail.split_at_mut(end).1, layout, [*record]);
     }
     let is_stored = inline::store_parts(writer.dir, &head, &tail)?;
     if is_stored {
@@ -80,7 +80,7 @@ pub(super) fn change(
     let (head, tail) = inline::parts(writer.dir)?;
     let (mut head, mut tail) = (head.to_vec(), tail.to_vec());
     for in_head in [true, false] {
-        let part = if in_head { head.get_mut(PARENT_LEN..).unwrap_or_default() } else { &mut tail };
+        let part = if in_head { head.split_at_mut(PARENT_LEN).1 } else { &mut tail };
         let found = find_in(part, layout, name);
         let Some((offset, inode)) = found.map_err(|broken| writer.reader().broken(FileBlock(0), broken))?
         else {
@@ -110,9 +110,8 @@ fn find_in(
 
 /// Moves the names to a block of the directory's own.
 pub(super) fn grow_out(writer: &mut DirMut<'_, '_>) -> Result<()> {
-    let parts = inline::parts(writer.dir)?;
-    let parent = dirent::inline_parent(parts.0);
-    let all = linear::inline_entries(writer.tx.format, writer.dir, parts)?;
+    let parent = dirent::inline_parent(&writer.dir.raw().i_block);
+    let all = linear::entries_inside(writer.tx.format, writer.dir)?;
     let Some(parent) = parent else { return Ok(()) };
     writer.tx.take_inline(writer.dir)?;
     writer.init(writer.tx.format.logical_number(parent))?;

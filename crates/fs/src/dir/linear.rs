@@ -81,12 +81,19 @@ pub(super) fn visit(reader: &Dir<'_>, mut see: impl FnMut(&[u8])) -> Result<()> 
     Ok(())
 }
 
-/// The entries of an inline directory from its two parts: the 60 bytes in the inode, and the
-/// attribute. `..` is made of the parent's number; there is no `.`.
+/// Entries of an inline directory.
+pub(super) fn entries_inside(format: &Format, dir: &Inode) -> Result<Vec<DirEntry>> {
+    let (head, tail) = inline::parts(dir)?;
+    inline_entries(format, dir, head, tail)
+}
+
+/// Entries of an inline directory from its two parts: the 60 bytes in the inode, and the attribute. `..` is made of the
+/// parent's number; there is no `.`.
 pub(super) fn inline_entries(
     format: &Format,
     dir: &Inode,
-    (head, tail): (&[u8], &[u8]),
+    head: &[u8],
+    tail: &[u8],
 ) -> Result<Vec<DirEntry>> {
     let layout = Layout::new(format.geometry.block_size, &format.features);
     let broken = |problem: String| Error::corrupt(Place::Directory(dir.number()), problem);
@@ -97,7 +104,7 @@ pub(super) fn inline_entries(
         file_type: layout.file_types.then_some(FileType::Directory),
     };
     let mut all = vec![dots(b".", dir.number()), dots(b"..", format.logical_number(parent))];
-    for (part, region) in [("inode", head.get(PARENT_LEN..).unwrap_or_default()), ("attribute", tail)] {
+    for (part, region) in [("inode", head.split_at(PARENT_LEN).1), ("attribute", tail)] {
         for entry in dirent::entries_without_tail(region, layout) {
             let entry = entry.map_err(|problem| broken(format!("inline, in the {part}: {problem}")))?;
             all.extend(listed(format, layout, &entry));
@@ -138,8 +145,7 @@ impl<'a> Listing<'a> {
             count: 0,
         };
         if listing.dir.flags().contains(InodeFlags::INLINE_DATA) {
-            let parts = inline::parts(&listing.dir)?;
-            let mut entries = inline_entries(format, &listing.dir, parts)?;
+            let mut entries = entries_inside(format, &listing.dir)?;
             Dir::new(blocks, format, &listing.dir, map).show(entries.iter_mut())?;
             listing.batch = entries.into_iter();
         } else {

@@ -35,7 +35,6 @@ use crate::cache::{Blocks, Role};
 use crate::crypt::{self, Meaning, NamesOf, StoredName};
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::inline;
 use crate::map::{Map, State};
 use crate::order::LinkDelta;
 use crate::ranges::FileBlocks;
@@ -229,7 +228,7 @@ impl<'a> Dir<'a> {
     /// Target of a name and its type as the entry states them, unchecked.
     fn stored(&self, name: &[u8]) -> Result<Option<(InodeNumber, Option<FileType>)>> {
         if self.dir.flags().contains(InodeFlags::INLINE_DATA) {
-            let entries = linear::inline_entries(self.format, self.dir, inline::parts(self.dir)?)?;
+            let entries = linear::entries_inside(self.format, self.dir)?;
             let found = entries.into_iter().find(|entry| entry.name == name);
             return Ok(found.map(|entry| (entry.inode, entry.file_type)));
         }

@@ -12,6 +12,7 @@ use ondisk::units::{FileBlock, InodeNumber};
 
 use super::inside::PARENT_LEN;
 use super::{Dir, DirMut, linear};
+use crate::bytes;
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::inline;
@@ -35,10 +36,8 @@ fn spots(
     Ok(offsets)
 }
 
-fn put(bytes: &mut [u8], offset: usize, number: InodeNumber) {
-    if let Some(to) = bytes.get_mut(offset..).and_then(|rest| rest.first_chunk_mut()) {
-        *to = number.get().to_le_bytes();
-    }
+fn put(bytes: &mut [u8], offset: usize, number: InodeNumber) -> Result<()> {
+    Ok(bytes::put(bytes, offset, &number.get().to_le_bytes())?)
 }
 
 impl Dir<'_> {
@@ -63,7 +62,7 @@ impl Dir<'_> {
         };
         if self.dir.flags().contains(InodeFlags::INLINE_DATA) {
             let (head, tail) = inline::parts(self.dir)?;
-            see(dirent::entries_without_tail(head.get(PARENT_LEN..).unwrap_or_default(), self.layout))?;
+            see(dirent::entries_without_tail(head.split_at(PARENT_LEN).1, self.layout))?;
             return see(dirent::entries_without_tail(tail, self.layout));
         }
         let Some((bytes, layout)) = linear::list_block(self, at)? else { return Ok(()) };
@@ -106,18 +105,17 @@ impl DirMut<'_, '_> {
             spots(dirent::entries(&bytes, layout), from).map_err(|broken| reader.broken(at, broken))?;
         let (block, role) = (reader.block_at(at)?, self.role_of(at, &bytes));
         let bytes = self.tx.edit(block, role)?;
-        offsets.into_iter().for_each(|offset| put(bytes, offset, to));
-        Ok(())
+        offsets.into_iter().try_for_each(|offset| put(bytes, offset, to))
     }
 
     fn lead_inline(&mut self, from: InodeNumber, to: InodeNumber) -> Result<()> {
         let layout = Layout { checksums: false, ..self.layout };
         let (head, tail) = inline::parts(self.dir)?;
         let (mut head, mut tail) = (head.to_vec(), tail.to_vec());
-        for part in [head.get_mut(PARENT_LEN..).unwrap_or_default(), &mut tail] {
+        for part in [head.split_at_mut(PARENT_LEN).1, &mut tail] {
             let offsets = spots(dirent::entries_without_tail(part, layout), from);
             let offsets = offsets.map_err(|broken| self.reader().broken(FileBlock(0), broken))?;
-            offsets.into_iter().for_each(|offset| put(part, offset, to));
+            offsets.into_iter().try_for_each(|offset| put(part, offset, to))?;
         }
         inline::set_parts(self.dir, &head, &tail)
     }
@@ -129,7 +127,7 @@ impl DirMut<'_, '_> {
     pub(crate) fn set_dot(&mut self, name: &[u8], to: InodeNumber) -> Result<()> {
         if self.dir.flags().contains(InodeFlags::INLINE_DATA) {
             if name == b".." {
-                put(&mut self.dir.raw_mut().i_block, 0, to);
+                put(&mut self.dir.raw_mut().i_block, 0, to)?;
             }
             return Ok(());
         }
@@ -143,8 +141,7 @@ impl DirMut<'_, '_> {
         let found = dirent::find(&bytes, layout, name).map_err(|broken| reader.broken(at, broken))?;
         let offset = found.ok_or_else(problem)?.offset;
         let (block, role) = (reader.block_at(at)?, reader.first_role());
-        put(self.tx.edit(block, role)?, offset, to);
-        Ok(())
+        put(self.tx.edit(block, role)?, offset, to)
     }
 
     /// Gives its blocks the checksums of another number. Nothing in them may be changed after it in the same update.

@@ -19,7 +19,6 @@ use ondisk::units::FileBlock;
 use super::picks::{self, HashRange, Picks};
 use super::{Dir, DirEntry, htree, linear, listed};
 use crate::error::{Error, Result};
-use crate::inline;
 
 /// Positions in the order in which entries are stored begin here, where a volume has hashes too.
 const STORED: u64 = (0x7FFF_FFFF << 32) | 16;
@@ -126,7 +125,7 @@ impl Dir<'_> {
     /// All blocks, whatever is in them, in the order of hashes.
     fn by_hash(&self, mut picks: Picks, sequence: Sequence) -> Result<Batch> {
         if self.is_inline() {
-            for entry in linear::inline_entries(self.format, self.dir, inline::parts(self.dir)?)? {
+            for entry in linear::entries_inside(self.format, self.dir)? {
                 picks.add(&entry.name, HashRange::ALL, || entry.clone());
             }
             return Ok(picks.take_batch(END, sequence));
@@ -165,7 +164,7 @@ impl Dir<'_> {
     /// The entries of the first block that has any from a place on, in the order in which they are stored.
     fn as_stored(&self, place: u64, base: u64) -> Result<Batch> {
         if self.is_inline() {
-            let all = linear::inline_entries(self.format, self.dir, inline::parts(self.dir)?)?;
+            let all = linear::entries_inside(self.format, self.dir)?;
             let skipped = usize::try_from(place).unwrap_or(usize::MAX);
             return Ok(Batch::of(all.into_iter().zip(base + 1..).skip(skipped).collect()));
         }

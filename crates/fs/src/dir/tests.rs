@@ -792,12 +792,12 @@ fn inline_entries_are_listed_with_both_dots() {
         dirent::insert_at(region, bare, room, &record);
     }
     let dir = Inode::blank(inode(12), 256);
-    let all = linear::inline_entries(&format, &dir, contents.split_at(60)).unwrap();
+    let all = linear::inline_entries(&format, &dir, &contents[..60], &contents[60..]).unwrap();
     let all: Vec<_> = all.iter().map(|entry| (&entry.name[..], entry.inode.get())).collect();
     assert_eq!(all, [(&b"."[..], 12), (b"..", 2), (b"first", 20), (b"second", 21)]);
     contents[64] = 3;
-    assert!(linear::inline_entries(&format, &dir, contents.split_at(60)).is_err());
-    assert!(linear::inline_entries(&format, &dir, (&[0; 3], &[])).is_err());
+    assert!(linear::inline_entries(&format, &dir, &contents[..60], &contents[60..]).is_err());
+    assert!(linear::inline_entries(&format, &dir, &[0; 3], &[]).is_err());
 }
 
 fn setups() -> impl Strategy<Value = Setup> {
@@ -885,6 +885,6 @@ proptest! {
         let _ = Listed::of(&bench).take_while(Result::is_ok).count();
         let _ = bench.reader().search(b"name");
         let _ = bench.insert(b"name", 5);
-        let _ = linear::inline_entries(&bench.format, &bench.dir, blocks[0].split_at(60));
+        let _ = linear::inline_entries(&bench.format, &bench.dir, &blocks[0][..60], &blocks[0][60..]);
     }
 }

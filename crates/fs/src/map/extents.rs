@@ -15,6 +15,7 @@ use ondisk::units::{Block, FileBlock};
 
 use super::{Map, MapMut, Neighbours, NewRun, Segment, State};
 use crate::error::{Error, Result};
+use ondisk::invariant;
 
 /// File blocks end here.
 const LOGICAL_END: u64 = 1 << 32;
@@ -180,7 +181,10 @@ pub(super) fn around(map: Map<'_>, at: FileBlock) -> Result<Neighbours> {
         Some(extent) => Some(*extent),
         None => match next_key(&path) {
             LOGICAL_END => None,
-            next => find(map, FileBlock(u32::try_from(next).unwrap_or(u32::MAX)))?.0,
+            next => {
+                let next = invariant!(u32::try_from(next), "a key of an extent tree is a file block");
+                find(map, FileBlock(next))?.0
+            }
         },
     };
     let first = behind.map(|extent| (u64::from(extent.logical.0), extent.start));
@@ -355,7 +359,15 @@ fn store_path(map: &mut MapMut<'_, '_>, path: &mut [Step]) -> Result<()> {
     Ok(())
 }
 
+/// Stores a node of a path.
+///
+/// # Errors
+/// Entries that are out of order: each node of a damaged tree may be right by itself and not fit those above it, so that
+/// a key which is carried upwards passes its neighbours. Stored so, nobody could read the map any more.
 fn store(map: &mut MapMut<'_, '_>, step: &Step) -> Result<()> {
+    if !step.node.is_in_order() {
+        return Err(broken(map.inode, "extent tree is out of order"));
+    }
     match step.block {
         None => step.node.store(&mut map.inode.raw_mut().i_block),
         Some(block) => {

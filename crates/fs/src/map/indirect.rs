@@ -9,6 +9,7 @@ use super::{Map, MapMut, NewRun, Segment, State};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::ranges::FileBlocks;
+use ondisk::invariant;
 
 fn pointer(bytes: &[u8], slot: u32) -> u32 {
     let at = slot as usize * POINTER_LEN;
@@ -17,9 +18,11 @@ fn pointer(bytes: &[u8], slot: u32) -> u32 {
 
 fn set_pointer(bytes: &mut [u8], slot: u32, block: Block) {
     let at = slot as usize * POINTER_LEN;
-    if let Some(to) = bytes.get_mut(at..at + POINTER_LEN) {
-        to.copy_from_slice(&low_u32(block.0).to_le_bytes());
-    }
+    let Some(to) = bytes.get_mut(at..at + POINTER_LEN) else {
+        debug_assert!(false, "slot {slot} lies behind the pointers of a block");
+        return;
+    };
+    to.copy_from_slice(&low_u32(block.0).to_le_bytes());
 }
 
 fn checked(map: Map<'_>, pointer: u32) -> Result<Block> {
@@ -126,7 +129,8 @@ fn insert_piece(map: &mut MapMut<'_, '_>, at: FileBlock, start: Block, most: u32
     }
     let mut source = Source::Near(Block(start.0 + u64::from(most)));
     let leaf = leaf_block(map, &path, &mut source)?;
-    let slot = path.slots.get(path.depth as usize - 1).copied().unwrap_or(0);
+    let slot =
+        invariant!(path.slots.get(path.depth as usize - 1).copied(), "a path has a slot for each level");
     let count = most.min(left_in_leaf(map.block_size(), &path));
     let bytes = map.tx.edit(leaf, Role::Plain)?;
     for offset in 0..count {

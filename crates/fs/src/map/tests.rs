@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ondisk::block_map;
+use ondisk::extent::{Entries, Node};
 use ondisk::inode::{FileType, Inode};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 use proptest::prelude::*;
@@ -241,6 +242,29 @@ fn a_tree_of_three_levels_grows_from_both_ends() {
         assert!(depth >= 2, "depth {depth}");
         verify(&tx, &inode, &model, 20_000);
     }
+}
+
+/// A leaf that begins before its neighbour ends is right by itself. A change of it would carry its first key past that
+/// neighbour's: an error, and no index that nobody can read.
+#[test]
+fn a_leaf_that_does_not_fit_its_index_is_not_stored() {
+    let volume = volume(FsType::Ext4, 1024);
+    let mut inode = file(&volume);
+    let mut tx = volume.tx(volume.context());
+    for at in 0..200_u32 {
+        let start = Block(9000 + u64::from(at) * 2);
+        let run = NewRun { logical: FileBlock(2 * at), start, count: 1, unwritten: false };
+        tx.map(&mut inode).insert(run).unwrap();
+    }
+    let root = Node::parse(&inode.raw().i_block).unwrap();
+    let Entries::Index(children) = root.entries else { panic!("the tree has no index") };
+    assert!(root.depth == 1 && children.len() > 1);
+    let role = tx.view().map(&inode).node_role();
+    let leaf = tx.edit(children.last().unwrap().node, role).unwrap();
+    leaf[12..16].copy_from_slice(&1_u32.to_le_bytes());
+    let run = NewRun { logical: FileBlock(1000), start: Block(9001), count: 1, unwritten: false };
+    let refused = tx.map(&mut inode).insert(run).unwrap_err();
+    assert!(refused.to_string().contains("out of order"), "{refused}");
 }
 
 #[test]

@@ -21,6 +21,7 @@ use super::options::{Options, Storage};
 use super::shape::{Shape, invalid, wrong};
 use super::{journal_size, resize, tables};
 use crate::Result;
+use crate::bytes;
 
 const BAD_BLOCKS: InodeNumber = InodeNumber::constant(1);
 const LOST_FOUND: InodeNumber = InodeNumber::constant(11);
@@ -293,6 +294,7 @@ impl<'a> Files<'a> {
         self.raw.s_jnl_blocks[16] = size.i_size_lo;
         let overhead =
             u64::from(self.raw.s_overhead_clusters.get()) + blocks.div_ceil(1 << self.shape.cluster_log2);
+        // 0 says that the number is not known: whoever mounts the volume counts then.
         self.raw.s_overhead_clusters.set(u32::try_from(overhead).unwrap_or(0));
     }
 
@@ -344,12 +346,10 @@ impl<'a> Files<'a> {
             if self.options.mmp_interval == 0 { MMP_DEFAULT_INTERVAL } else { self.options.mmp_interval };
         let (node, device) = &self.options.mmp_names;
         let mmp = RawMmp::clean(self.options.time, interval, node, device);
-        let mut bytes = vec![0; self.block_len()];
-        if let Some(to) = bytes.get_mut(..size_of::<RawMmp>()) {
-            to.copy_from_slice(mmp.as_bytes());
-        }
-        self.sealer.seal_mmp(&mut bytes);
-        self.writes.push(Write::Bytes(Block(block), bytes));
+        let mut contents = vec![0; self.block_len()];
+        bytes::put(&mut contents, 0, mmp.as_bytes())?;
+        self.sealer.seal_mmp(&mut contents);
+        self.writes.push(Write::Bytes(Block(block), contents));
         self.raw.s_mmp_block.set(block);
         self.raw.s_mmp_update_interval.set(interval);
         Ok(())

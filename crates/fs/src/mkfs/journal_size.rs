@@ -6,6 +6,7 @@ use ondisk::journal::MIN_JOURNAL_BLOCKS;
 use super::options::Options;
 use super::shape::{Shape, invalid, wrong};
 use crate::Result;
+use ondisk::invariant;
 
 /// Most blocks of a journal, as mke2fs allows.
 const MOST: u64 = 10_240_000;
@@ -52,6 +53,6 @@ pub(super) fn of_volume(options: &Options, shape: &Shape, free: u64) -> Result<(
     if log + fast > free / 2 && options.journal.size.is_some() {
         return invalid(format!("a journal of {log} blocks is too large: only {free} blocks are free"));
     }
-    let fits = |blocks: u64| u32::try_from(blocks).unwrap_or(u32::MAX);
-    Ok((fits(log), fits(fast)))
+    let log = invariant!(u32::try_from(log), "the journal has at most MOST blocks");
+    Ok((log, invariant!(u32::try_from(fast), "the journal has at most MOST blocks")))
 }

@@ -11,6 +11,8 @@ use ondisk::units::{Block, FileBlock, low_u32};
 use super::block_use::BlockUse;
 use super::shape::invalid;
 use crate::Result;
+use crate::bytes;
+use ondisk::invariant;
 
 /// A file's blocks and map.
 #[derive(Clone, Debug)]
@@ -164,13 +166,15 @@ pub(super) fn by_block_map(
                 steps.push(Step { parent, logical: None });
                 next
             });
-            parent = Parent { node: Some(node), slot: path.slots.get(level as usize).copied().unwrap_or(0) };
+            let slot =
+                invariant!(path.slots.get(level as usize).copied(), "a path has a slot for each level");
+            parent = Parent { node: Some(node), slot };
         }
         steps.push(Step { parent, logical: Some(logical) });
     }
     let runs = block_use.take(goal, steps.len() as u64)?;
     let places: Vec<u64> = runs.iter().flat_map(|(start, len)| *start..start + len).collect();
-    Ok(lay_out(&steps, &places, block_size))
+    lay_out(&steps, &places, block_size)
 }
 
 /// Where the pointer to a block stands: a slot of an indirect block (by step) or of the inode.
@@ -186,18 +190,20 @@ struct Step {
     logical: Option<u32>,
 }
 
-fn lay_out(steps: &[Step], places: &[u64], block_size: ondisk::units::BlockSize) -> Mapping {
+fn lay_out(steps: &[Step], places: &[u64], block_size: ondisk::units::BlockSize) -> Result<Mapping> {
     let mut i_block = [0; I_BLOCK_LEN];
     let mut nodes: BTreeMap<usize, (Block, Vec<u8>)> = BTreeMap::new();
     for (index, (step, place)) in steps.iter().zip(places).enumerate() {
         let holder = match step.parent.node {
-            Some(node) => nodes.get_mut(&node).map(|(_, bytes)| bytes.as_mut_slice()),
-            None => Some(i_block.as_mut_slice()),
+            Some(node) => {
+                let (_, bytes) =
+                    invariant!(nodes.get_mut(&node), "an indirect block comes before what it leads to");
+                bytes.as_mut_slice()
+            }
+            None => i_block.as_mut_slice(),
         };
         let at = step.parent.slot as usize * block_map::POINTER_LEN;
-        if let Some(pointer) = holder.and_then(|bytes| bytes.get_mut(at..at + block_map::POINTER_LEN)) {
-            pointer.copy_from_slice(&low_u32(*place).to_le_bytes());
-        }
+        bytes::put(holder, at, &low_u32(*place).to_le_bytes())?;
         if step.logical.is_none() {
             nodes.insert(index, (Block(*place), vec![0; block_size.bytes_usize()]));
         }
@@ -206,5 +212,5 @@ fn lay_out(steps: &[Step], places: &[u64], block_size: ondisk::units::BlockSize)
     let mut extents = extents_of(data);
     extents.sort_by_key(|extent| extent.logical);
     let charged = steps.len() as u64;
-    Mapping { extents, nodes: nodes.into_values().collect(), i_block, by_extents: false, charged }
+    Ok(Mapping { extents, nodes: nodes.into_values().collect(), i_block, by_extents: false, charged })
 }

@@ -58,7 +58,9 @@ pub fn copies(geometry: &Geometry, backups: &[u32], primary: Block, bytes: &mut 
 }
 
 fn put(bytes: &mut [u8], at: usize, block: Block) {
-    if let Some(to) = bytes.get_mut(at..at + 4) {
-        to.copy_from_slice(&low_u32(block.0).to_le_bytes());
-    }
+    let Some(to) = bytes.get_mut(at..at + 4) else {
+        debug_assert!(false, "a pointer at {at} lies behind the end of its block");
+        return;
+    };
+    to.copy_from_slice(&low_u32(block.0).to_le_bytes());
 }

@@ -12,6 +12,7 @@ use super::files::Write;
 use super::options::Storage;
 use super::tables::{Pack, Tables, superblock_groups};
 use super::{Plan, resize};
+use crate::bytes;
 use crate::device::Device;
 use crate::{Error, Result};
 
@@ -126,7 +127,7 @@ impl<'a> Writer<'a> {
         self.sealer.seal_descriptor(group, &mut raw, &rest);
         let at = self.descriptors.len();
         self.descriptors.resize(at + size, 0);
-        raw.store(self.descriptors.get_mut(at..).unwrap_or_default());
+        raw.store(self.descriptors.split_at_mut(at).1);
         let whole = (group.0 + 1).is_multiple_of(self.plan.geometry.descriptors_per_block());
         let enough = self.descriptors.len() >= GATHER || self.plan.geometry.first_meta_bg.is_some();
         if whole && enough { self.flush_descriptors() } else { Ok(()) }
@@ -278,7 +279,7 @@ impl<'a> Writer<'a> {
     /// Writes the reserved blocks of the primary group as indirect blocks of the resize inode.
     fn reserved_descriptors(&mut self) -> Result<()> {
         let geometry = self.plan.geometry;
-        let backups = self.holders.get(1..).unwrap_or_default().to_vec();
+        let backups: Vec<u32> = self.holders.iter().skip(1).copied().collect();
         let len = geometry.block_size.bytes_usize();
         let blocks: Vec<Block> = resize::reserved(&geometry).collect();
         for chunk in blocks.chunks((GATHER / len).max(1)) {
@@ -317,13 +318,12 @@ impl<'a> Writer<'a> {
         let mut primary = raw;
         raw.s_state.set(0);
         for holder in self.holders.clone().into_iter().skip(1) {
+            // The field has 16 bits: later groups are all called the last that it can say.
             raw.s_block_group_nr.set(u16::try_from(holder).unwrap_or(u16::MAX));
             self.sealer.seal_superblock(&mut raw);
             let offset = self.plan.geometry.superblock_offset(Group(holder));
             let mut block = vec![0; self.plan.geometry.block_size.bytes_usize()];
-            if let Some(to) = block.get_mut(..1024) {
-                to.copy_from_slice(raw.as_bytes());
-            }
+            bytes::put(&mut block, 0, raw.as_bytes())?;
             self.put(offset, &block)?;
         }
         self.sealer.seal_superblock(&mut primary);

@@ -12,6 +12,7 @@ use super::flush::WriteBack;
 use super::handles::Pin;
 use super::resize::Reshape;
 use super::rules::{self, Operation};
+use crate::bytes;
 use crate::error::{Error, Result};
 use crate::file;
 use crate::map::Segment;
@@ -140,11 +141,8 @@ impl Writer<'_> {
         let end = offset.saturating_add(data.len() as u64);
         Reshape::new(volume, self.inode).alone(|| {
             in_parts(offset..end, block, u64::MAX, |part| {
-                let inside = |place: u64| usize::try_from(place - offset).unwrap_or(usize::MAX);
-                self.write_alone(
-                    part.start,
-                    data.get(inside(part.start)..inside(part.end)).unwrap_or_default(),
-                )
+                let inside = bytes::length(part.start - offset)?..bytes::length(part.end - offset)?;
+                self.write_alone(part.start, bytes::part(data, inside)?)
             })
         })
     }

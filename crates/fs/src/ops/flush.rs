@@ -12,6 +12,7 @@ use ondisk::inode::{Inode, Timestamp};
 use ondisk::units::{Block, InodeNumber};
 
 use super::sync::make_space;
+use crate::bytes;
 use crate::charges::Reserved;
 use crate::context::Context;
 use crate::dirty::{DirtyFile, Folios, Reason, Run};
@@ -317,12 +318,14 @@ impl<'v> WriteBack<'v> {
                 let run_end = first + size.blocks_for(data.len() as u64);
                 let (low, high) = (blocks.start.max(*first), blocks.end.min(run_end));
                 if low < high {
-                    let bytes =
-                        |block: u64| usize::try_from((block - first) << size.log2()).unwrap_or(usize::MAX);
-                    let piece = data.get(bytes(low)..bytes(high).min(data.len())).unwrap_or_default();
+                    let (from, to) = (
+                        bytes::length((low - first) << size.log2())?,
+                        bytes::length((high - first) << size.log2())?,
+                    );
+                    let piece = bytes::part(data, from..to.min(data.len()))?;
                     let place =
                         self.volume.format.geometry.byte_offset(Block(start.0 + (low - blocks.start)));
-                    let len = bytes(high) - bytes(low);
+                    let len = to - from;
                     if piece.len() == len {
                         write(place, piece)?;
                     } else {

@@ -10,6 +10,7 @@ use placement::InodeRequest;
 use super::attrs::{Attributes, file_type};
 use super::changing::change;
 use super::rules::{self, Operation};
+use crate::bytes;
 use crate::cache::Role;
 use crate::dir::{Batch, DirEntry, Sequence};
 use crate::error::{Error, Result};
@@ -310,17 +311,11 @@ impl<'v> Tx<'v> {
         }
         child.set_size(target.len() as u64);
         if target.len() < I_BLOCK_LEN {
-            if let Some(to) = child.raw_mut().i_block.get_mut(..target.len()) {
-                to.copy_from_slice(target);
-            }
-            return Ok(());
+            return Ok(bytes::put(&mut child.raw_mut().i_block, 0, target)?);
         }
         self.map(child).init();
         let block = self.metadata_block(child)?;
-        if let Some(to) = self.create(block, Role::Plain).get_mut(..target.len()) {
-            to.copy_from_slice(target);
-        }
-        Ok(())
+        Ok(bytes::put(self.create(block, Role::Plain), 0, target)?)
     }
 
     /// Gives an inode without blocks its first one.

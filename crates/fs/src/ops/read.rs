@@ -9,6 +9,7 @@ use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::units::InodeNumber;
 
 use super::attrs::file_type;
+use crate::bytes;
 use crate::crypt;
 use crate::error::{Error, Result};
 use crate::map::Segment;
@@ -59,13 +60,13 @@ impl Volume {
         })?;
         let left = usize::try_from(seen.node().size().saturating_sub(offset)).unwrap_or(usize::MAX);
         let stored = left.min(buffer.len());
-        fetch(self.view(), seen.node(), &location, offset, buffer.get_mut(..stored).unwrap_or_default())?;
+        fetch(self.view(), seen.node(), &location, offset, bytes::part_mut(buffer, 0..stored)?)?;
         let Some(file) = self.session.delayed.find(number) else { return Ok(stored) };
         let state = file.state();
         let left = usize::try_from(state.pages.end().saturating_sub(offset)).unwrap_or(usize::MAX);
         let len = stored.max(left.min(buffer.len()));
-        buffer.get_mut(stored..len).unwrap_or_default().fill(0);
-        state.pages.read(offset, buffer.get_mut(..len).unwrap_or_default());
+        bytes::part_mut(buffer, stored..len)?.fill(0);
+        state.pages.read(offset, bytes::part_mut(buffer, 0..len)?);
         Ok(len)
     }
 }

@@ -13,6 +13,7 @@ use super::changing::change;
 use super::flush::WriteBack;
 use super::rules::{self, Operation};
 use super::sync::sync_metadata;
+use crate::bytes;
 use crate::charges::{Ids, Whose};
 use crate::dirty::{AwaitedWrites, DirtyFile, Reason, State};
 use crate::error::{Error, Result};
@@ -113,7 +114,7 @@ impl Volume {
         len: u64,
         options: WriteOptions,
     ) -> Result<u64> {
-        let len = usize::try_from(len).unwrap_or(0);
+        let len = bytes::length(len)?;
         let mut piece = self.session.delayed.buffers().take(len);
         piece.resize(len, 0);
         let copied = self.read_at(from.0, from.1, &mut piece)?;
@@ -501,7 +502,7 @@ fn old_contents(view: View<'_>, node: &Inode, block: u64) -> Result<Vec<u8>> {
     let size = view.format.geometry.block_size;
     let start = block << size.log2();
     let len = node.size().saturating_sub(start).min(u64::from(size.bytes()));
-    let mut contents = vec![0; usize::try_from(len).unwrap_or(0)];
+    let mut contents = vec![0; bytes::length(len)?];
     view.contents(node).read(start, &mut contents)?;
     Ok(contents)
 }

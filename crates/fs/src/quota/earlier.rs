@@ -7,6 +7,7 @@ use ondisk::inode::FileType;
 use ondisk::quota::{self, QuotaKind};
 
 use super::Quota;
+use crate::bytes;
 use crate::error::{Error, Result};
 
 /// Bytes of such a file at most: that of two million ids.
@@ -36,7 +37,7 @@ impl Quota<'_> {
         if facts.size > MOST {
             return refused(format!("it has {} bytes", facts.size));
         }
-        let mut contents = vec![0; usize::try_from(facts.size).unwrap_or(0)];
+        let mut contents = vec![0; bytes::length(facts.size)?];
         let mut done = 0;
         while let Some(rest) = contents.get_mut(done..).filter(|rest| !rest.is_empty()) {
             match volume.read_at(number, done as u64, rest)? {

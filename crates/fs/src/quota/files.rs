@@ -7,6 +7,7 @@ use ondisk::units::{BlockRun, FileBlock, InodeNumber, low_u32};
 use placement::InodeRequest;
 
 use super::number_of;
+use crate::bytes;
 use crate::cache::Role;
 use crate::error::{Error, Result};
 use crate::map::State;
@@ -83,9 +84,7 @@ impl Tx<'_> {
         let len = self.format.geometry.block_size.bytes_usize();
         for (at, piece) in (0..).zip(contents.chunks(len)) {
             let block = self.map(&mut node).view().block_at(FileBlock(at))?;
-            if let Some(to) = self.edit(block, Role::Plain)?.get_mut(..piece.len()) {
-                to.copy_from_slice(piece);
-            }
+            bytes::put(self.edit(block, Role::Plain)?, 0, piece)?;
         }
         let quota_files = &self.session.quota_files;
         self.on_commit(move || quota_files.set_file(kind, Some(number)));
@@ -109,9 +108,7 @@ impl Tx<'_> {
         let len = self.format.geometry.block_size.bytes_usize();
         for (at, piece) in (0..).zip(contents.chunks(len)) {
             let block = self.map(node).append_block(FileBlock(at))?;
-            if let Some(to) = self.create(block, Role::Plain).get_mut(..piece.len()) {
-                to.copy_from_slice(piece);
-            }
+            bytes::put(self.create(block, Role::Plain), 0, piece)?;
         }
         node.set_size(contents.len() as u64);
         Ok(())

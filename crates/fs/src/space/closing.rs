@@ -54,7 +54,7 @@ impl Structures {
         for run in &self.all {
             let mut at = run.start.0;
             let first = self.staying.partition_point(|kept| kept.end() <= at);
-            let kept = self.staying.get(first..).unwrap_or_default();
+            let (_, kept) = self.staying.split_at(first);
             for kept in kept.iter().take_while(|kept| kept.start.0 < run.end()) {
                 push(&mut freed, at, kept.start.0.min(end));
                 at = kept.end();

@@ -14,6 +14,7 @@ use ondisk::inode::Inode;
 use ondisk::units::{Block, ClusterRun, Group, InodeNumber};
 
 use super::{Space, Writing, groups};
+use crate::bytes;
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::locks::lock;
@@ -224,7 +225,7 @@ impl Space {
         let (block, offset) = self.place_on_disk(number)?;
         let table = blocks.read(block, Role::Plain)?;
         let size = usize::from(format.geometry.inode_size);
-        let bytes = table.get(offset..offset + size).unwrap_or_default();
+        let bytes = bytes::part(&table, offset..offset + size)?;
         let Ok(record) = Inode::parse(number, bytes) else { return Ok(()) };
         let group = Group(number.index() / format.geometry.inodes_per_group);
         if record.links() == 0 {

@@ -11,6 +11,7 @@ use ondisk::corrupt::Place;
 use ondisk::group::RawGroupDescriptor;
 use ondisk::units::{Block, ClusterRun, Group};
 
+use crate::bytes;
 use crate::cache::Role;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -160,10 +161,13 @@ impl Descriptors {
     /// Replaces a descriptor, sealed, here only.
     pub(super) fn put(&mut self, group: Group, mut raw: RawGroupDescriptor) {
         let start = group.0 as usize * self.size;
-        if let Some(bytes) = self.table.get_mut(start..start + self.size) {
-            self.format.sealer.seal_descriptor(group, &mut raw, bytes.get(64..).unwrap_or_default());
-            raw.store(bytes);
-        }
+        let Some(bytes) = self.table.get_mut(start..start + self.size) else {
+            debug_assert!(false, "group {group} lies behind the last, and its descriptor is changed");
+            return;
+        };
+        // Descriptors of 32 bytes have no rest, and none is longer than 64 but on volumes of others.
+        self.format.sealer.seal_descriptor(group, &mut raw, bytes.get(64..).unwrap_or_default());
+        raw.store(bytes);
     }
 
     /// Writes the blocks of descriptors that differ from what the device has.
@@ -222,15 +226,12 @@ impl Descriptors {
     pub fn set(&mut self, update: &mut Update<'_>, group: Group, raw: RawGroupDescriptor) -> Result<()> {
         self.put(group, raw);
         let start = group.0 as usize * self.size;
-        let Some(bytes) = self.table.get(start..start + self.size) else { return Ok(()) };
+        let bytes = bytes::part(&self.table, start..start + self.size)?;
         let per_block = self.format.geometry.descriptors_per_block();
         let block = self.format.geometry.descriptor_block(group.0 / per_block);
         let at = (group.0 % per_block) as usize * self.size;
         let first = Group(group.0 - group.0 % per_block);
-        if let Some(to) = update.edit(block, Role::Descriptors(first))?.get_mut(at..at + self.size) {
-            to.copy_from_slice(bytes);
-        }
-        Ok(())
+        Ok(bytes::put(update.edit(block, Role::Descriptors(first))?, at, bytes)?)
     }
 
     /// Where the inode table of a group begins.

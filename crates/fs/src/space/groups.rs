@@ -165,7 +165,7 @@ pub(super) fn within<'a>(
 ) -> impl Iterator<Item = ClusterRun> + 'a {
     let (start, end) = group_span(geometry, group);
     let first = runs.partition_point(|run| run.end() <= start);
-    let inside = runs.get(first..).unwrap_or_default().iter().take_while(move |run| run.start.0 < end);
+    let inside = runs.split_at(first).1.iter().take_while(move |run| run.start.0 < end);
     inside.map(move |run| {
         let from = run.start.0.max(start);
         ClusterRun { start: Cluster(from), count: low_u32(run.end().min(end) - from) }
@@ -217,17 +217,21 @@ pub(super) fn describe_inodes(descriptors: &Descriptors, inodes: &InodeEngine, g
 
 pub(super) fn set_bits(bitmap: &mut [u8], bits: impl Iterator<Item = u64>) {
     for bit in bits {
-        if let Some(byte) = usize::try_from(bit / 8).ok().and_then(|at| bitmap.get_mut(at)) {
-            *byte |= 1 << (bit % 8);
-        }
+        let Some(byte) = usize::try_from(bit / 8).ok().and_then(|at| bitmap.get_mut(at)) else {
+            debug_assert!(false, "bit {bit} lies behind a bitmap's end");
+            return;
+        };
+        *byte |= 1 << (bit % 8);
     }
 }
 
 pub(super) fn clear_bits(bitmap: &mut [u8], bits: impl Iterator<Item = u64>) {
     for bit in bits {
-        if let Some(byte) = usize::try_from(bit / 8).ok().and_then(|at| bitmap.get_mut(at)) {
-            *byte &= !(1 << (bit % 8));
-        }
+        let Some(byte) = usize::try_from(bit / 8).ok().and_then(|at| bitmap.get_mut(at)) else {
+            debug_assert!(false, "bit {bit} lies behind a bitmap's end");
+            return;
+        };
+        *byte &= !(1 << (bit % 8));
     }
 }
 

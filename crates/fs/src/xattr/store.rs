@@ -13,6 +13,7 @@ use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::tx::Tx;
+use ondisk::invariant;
 
 /// Checks a whole name and a value, and brings them into the form of the disk. `None` for an access
 /// control list without entries, which stands for none.
@@ -272,7 +273,10 @@ impl Tx<'_> {
         let lost = lost_values(self, inode, &[])?;
         if self.session.quota_files.is_on() {
             let gone = self.view().xattrs(inode).value_inodes()?;
-            self.charges.note_values(inode.number(), -i64::try_from(gone).unwrap_or(0));
+            self.charges.note_values(
+                inode.number(),
+                -invariant!(i64::try_from(gone), "an inode has few values in inodes of their own"),
+            );
         }
         if let Some(block) = attribute_block(self.format, inode)? {
             leave_block(self, block)?;

@@ -14,6 +14,7 @@ use super::{
 use crate::error::Result;
 use crate::map::MapMut;
 use crate::ranges::FileBlocks;
+use ondisk::invariant;
 
 pub(super) fn blocks_of(extent: &Extent) -> FileBlocks {
     FileBlocks::new(u64::from(extent.logical.0), extent.logical_end())
@@ -80,8 +81,8 @@ pub(in crate::map) fn remove(map: &mut MapMut<'_, '_>, blocks: FileBlocks) -> Re
     let mut at = blocks.start;
     while at < blocks.end.min(LOGICAL_END) {
         let mut path = descend(map.view(), FileBlock(low_u32(at)))?;
-        let above = path.len() - 1;
-        let next = next_key(path.get(..above).unwrap_or_default());
+        let (_, above) = invariant!(path.split_last(), "a path through an extent tree ends with a leaf");
+        let next = next_key(above);
         if next <= at {
             return Err(broken(map.inode, format!("extent index is out of order at file block {at}")));
         }

@@ -14,6 +14,7 @@ use super::{
 use crate::error::Result;
 use crate::map::MapMut;
 use crate::ranges::FileBlocks;
+use ondisk::invariant;
 
 /// Gives the mapped blocks in ranges, which rise and do not overlap, a state: written, or reading as zeros.
 pub(in crate::map) fn set(map: &mut MapMut<'_, '_>, ranges: &[FileBlocks], unwritten: bool) -> Result<()> {
@@ -26,13 +27,13 @@ pub(in crate::map) fn set(map: &mut MapMut<'_, '_>, ranges: &[FileBlocks], unwri
             continue;
         }
         let path = descend(map.view(), FileBlock(low_u32(at)))?;
-        let above = path.len() - 1;
-        behind = next_key(path.get(..above).unwrap_or_default());
+        let (_, above) = invariant!(path.split_last(), "a path through an extent tree ends with a leaf");
+        behind = next_key(above);
         if behind <= at {
             return Err(broken(map.inode, format!("extent index is out of order at file block {at}")));
         }
         let here = left.partition_point(|range| range.start < behind);
-        set_leaf(map, path, left.get(..here).unwrap_or_default(), unwritten)?;
+        set_leaf(map, path, left.split_at(here).0, unwritten)?;
     }
     Ok(())
 }
@@ -61,7 +62,8 @@ fn set_leaf(
     make_path_own(map, &mut path)?;
     let capacity = path.last().map_or(1, |leaf| usize::from(leaf.node.capacity));
     let mut parts = parts(&changed, capacity);
-    store_leaf(map, &mut path, parts.next().unwrap_or_default().to_vec())?;
+    let own = invariant!(parts.next(), "extents that are divided between leaves are some");
+    store_leaf(map, &mut path, own.to_vec())?;
     parts.try_for_each(|part| add_leaf(map, part))
 }
 

@@ -19,11 +19,12 @@ use ondisk::inode::Timestamp;
 use ondisk::journal::log::{CommitTime, LogFormat, Tag, escape};
 use ondisk::journal::{BlockKind, JOURNAL_CHECKSUM_CRC32C, JournalIncompat};
 use ondisk::seal::Sealer;
-use ondisk::superblock::{RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
+use ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use ondisk::units::{BlockRun, BlockSize};
 use platfs_device::journal::{self, Log};
 use zerocopy::IntoBytes;
 
+use crate::bytes;
 use crate::cache::{Cache, Outgoing};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -193,7 +194,7 @@ impl LogWriter {
             return self.flush();
         }
         let superblock = marked(&self.sealer, transaction.superblock, true, transaction.now);
-        let blocks = self.blocks_of(transaction, &superblock);
+        let blocks = self.blocks_of(transaction, &superblock)?;
         let revoked = self.revoked_by(transaction);
         let format = self.log.format;
         let need = blocks.len()
@@ -214,15 +215,17 @@ impl LogWriter {
     }
 
     /// The blocks of a transaction, that of the superblock among them.
-    fn blocks_of(&self, transaction: &Transaction<'_>, raw: &RawSuperblock) -> Vec<(u64, Role, Arc<[u8]>)> {
+    fn blocks_of(
+        &self,
+        transaction: &Transaction<'_>,
+        raw: &RawSuperblock,
+    ) -> Result<Vec<(u64, Role, Arc<[u8]>)>> {
         let mut frame = self.frame.clone();
-        let inside = usize::try_from(SUPERBLOCK_OFFSET).unwrap_or(0) & (frame.len() - 1);
-        if let Some(to) = frame.get_mut(inside..inside + SUPERBLOCK_LEN) {
-            to.copy_from_slice(raw.as_bytes());
-        }
+        let inside = bytes::length(SUPERBLOCK_OFFSET)? & (frame.len() - 1);
+        bytes::put(&mut frame, inside, raw.as_bytes())?;
         let mut blocks = transaction.outgoing.blocks().to_vec();
         blocks.push((SUPERBLOCK_OFFSET >> self.block_size.log2(), Role::Plain, Arc::from(frame)));
-        blocks
+        Ok(blocks)
     }
 
     /// The blocks that stopped being metadata and of which the log holds copies: replay must not bring them
