@@ -165,6 +165,7 @@ impl Cache {
     /// Neighbours lie in different shards.
     #[expect(clippy::indexing_slicing, reason = "the remainder is below the number of shards")]
     fn shard(&self, block: u64) -> MutexGuard<'_, Shard> {
+        // A remainder by the number of shards always fits.
         let index = usize::try_from(block % SHARDS as u64).unwrap_or(0);
         lock(&self.shards[index])
     }
@@ -182,6 +183,7 @@ impl Cache {
     /// Reads blocks that are not in memory with one read. What is wrong with one its reader will say.
     pub(crate) fn fetch(&self, run: BlockRun) {
         if run.count <= 1 || self.fetch_all(run).is_err() {
+            // Reading ahead fails silently: whoever needs the block reads it again, and reports the failure.
             let _ = self.read(run.start, Role::Plain);
         }
     }
@@ -293,6 +295,7 @@ impl Cache {
         if matches!(role, Role::Plain | Role::Data) {
             return Arc::clone(bytes);
         }
+        // Readers share these bytes, which have no checksum while they are in memory (I9): a copy gets it.
         let mut sealed = bytes.to_vec();
         role.seal(&self.sealer, Block(block), &mut sealed);
         Arc::from(sealed)
@@ -338,6 +341,7 @@ impl Cache {
             shard.collect(&mut all);
             self.changed.fetch_sub(all.blocks.len() - before, Ordering::Relaxed);
         }
+        // By their place: neighbours of all shards are then written together.
         all.blocks.sort_unstable_by_key(|(block, ..)| *block);
         all
     }
@@ -378,6 +382,7 @@ impl Cache {
         blocks: &[(u64, Role, Arc<[u8]>)],
         written: impl Fn(&[(u64, Role, Arc<[u8]>)]),
     ) -> Result<()> {
+        // A block may be longer than all that is gathered at once.
         let most = (GATHER / self.block_size.bytes_usize()).max(1);
         let mut gathered = Vec::new();
         for run in blocks.chunk_by(|a, b| b.0 == a.0 + 1).flat_map(|run| run.chunks(most)) {
@@ -391,6 +396,7 @@ impl Cache {
             self.device
                 .write_at(first * u64::from(self.block_size.bytes()), &gathered)
                 .map_err(|source| Error::io(format!("writing block {first}"), source))?;
+            // Run by run: after a failure those that were written are clean, and the others stay changed.
             written(run);
         }
         Ok(())

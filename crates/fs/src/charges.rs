@@ -73,7 +73,8 @@ impl Charges {
     pub(crate) fn stored<E>(
         &mut self,
         number: InodeNumber,
-        (was, is): (Option<Holding>, Option<Holding>),
+        was: Option<Holding>,
+        is: Option<Holding>,
         values: impl FnOnce() -> Result<i64, E>,
     ) -> Result<(), E> {
         let more = self.values.remove(&number).unwrap_or(0);
@@ -289,8 +290,8 @@ mod tests {
     fn what_comes_and_goes_in_one_update_is_nothing() {
         let mut charges = Charges::default();
         let held = Holding { ids: [1, 2, 3], bytes: 4096 };
-        charges.stored(number(12), (None, Some(held)), || NONE).unwrap();
-        charges.stored(number(12), (Some(held), None), || NONE).unwrap();
+        charges.stored(number(12), None, Some(held), || NONE).unwrap();
+        charges.stored(number(12), Some(held), None, || NONE).unwrap();
         assert!(charges.take().values().all(|change| *change == UsageDelta::default()));
     }
 
@@ -300,7 +301,7 @@ mod tests {
         let (was, is) = (Holding { ids: [1, 2, 3], bytes: 4096 }, Holding { ids: [5, 2, 3], bytes: 8192 });
         // One value more: two before, three now.
         charges.note_values(number(12), 1);
-        charges.stored(number(12), (Some(was), Some(is)), || Ok::<_, ()>(3)).unwrap();
+        charges.stored(number(12), Some(was), Some(is), || Ok::<_, ()>(3)).unwrap();
         let changes = charges.take();
         assert_eq!(changes[&(QuotaKind::User, 1)], UsageDelta { bytes: -4096, inodes: -3 });
         assert_eq!(changes[&(QuotaKind::User, 5)], UsageDelta { bytes: 8192, inodes: 4 });

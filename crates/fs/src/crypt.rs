@@ -125,7 +125,7 @@ impl<'k> Opened<'k> {
     ///
     /// # Errors
     /// A cipher that is not known; damage.
-    pub(crate) fn of(blocks: &dyn Blocks, format: &'k Format, inode: &Inode) -> Result<Option<Self>> {
+    pub(crate) fn for_file(blocks: &dyn Blocks, format: &'k Format, inode: &Inode) -> Result<Option<Self>> {
         if !is_encrypted(inode) {
             return Ok(None);
         }
@@ -208,7 +208,11 @@ impl NamesOf {
     ///
     /// # Errors
     /// A cipher that is not known; damage.
-    pub(crate) fn of(blocks: &dyn Blocks, format: &Format, directory: &Inode) -> Result<Option<Self>> {
+    pub(crate) fn for_directory(
+        blocks: &dyn Blocks,
+        format: &Format,
+        directory: &Inode,
+    ) -> Result<Option<Self>> {
         if !is_encrypted(directory) {
             return Ok(None);
         }

@@ -87,7 +87,7 @@ impl Contents<'_> {
         let geometry = &self.view.format.geometry;
         let log2 = geometry.block_size.log2();
         let end = offset + buffer.len() as u64;
-        let opened = crypt::Opened::of(self.view.blocks, self.view.format, self.inode)?;
+        let opened = crypt::Opened::for_file(self.view.blocks, self.view.format, self.inode)?;
         let (mut rest, mut at) = (buffer, offset);
         for segment in segments {
             let segment = segment?;
@@ -98,8 +98,8 @@ impl Contents<'_> {
             match segment.state {
                 State::Hole | State::Unwritten(_) => piece.fill(0),
                 State::Mapped(block) => {
-                    let segment = (geometry.byte_offset(block), start);
-                    self.read_piece(opened.as_ref(), segment, at, piece)?;
+                    let place = geometry.byte_offset(block) + (at - start);
+                    self.read_piece(opened.as_ref(), place, at, piece)?;
                 }
             }
             (rest, at) = (later, stop);
@@ -109,23 +109,23 @@ impl Contents<'_> {
         Ok(())
     }
 
-    /// Reads a part of a mapped segment, of which this is the place on the device and in the file.
+    /// Reads a part of a mapped segment from its place on the device; `at` is its place in the file.
     fn read_piece(
         self,
         opened: Option<&crypt::Opened<'_>>,
-        (place, start): (u64, u64),
+        place: u64,
         at: u64,
         piece: &mut [u8],
     ) -> Result<()> {
         let failed = |source| Error::io(format!("reading inode {} at {at}", self.inode.number()), source);
         let Some(opened) = opened else {
-            return self.view.blocks.read_data(place + (at - start), piece).map_err(failed);
+            return self.view.blocks.read_data(place, piece).map_err(failed);
         };
         // Whole units, of which a segment has whole numbers.
         let first = at - at % opened.unit();
         let end = (at + piece.len() as u64).next_multiple_of(opened.unit());
         let mut units = vec![0; bytes::length(end - first)?];
-        self.view.blocks.read_data(place + (first - start), &mut units).map_err(failed)?;
+        self.view.blocks.read_data(place - (at - first), &mut units).map_err(failed)?;
         opened.decrypt(first, &mut units);
         let skipped = bytes::length(at - first)?;
         piece.copy_from_slice(bytes::part(&units, skipped..skipped + piece.len())?);

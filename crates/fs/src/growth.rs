@@ -50,7 +50,7 @@ pub struct Growth {
 pub fn grow(volume: &Volume, growth: &Growth) -> Result<()> {
     let _shape = volume.change_shape();
     // Another may have come first: what it added is never written over.
-    let addition = Addition::of(volume, growth)?;
+    let addition = Addition::new(volume, growth)?;
     addition.write_new(volume)?;
     volume.syncing().with_all_stable(|| addition.make(volume))?;
     write_backups(volume)
@@ -66,7 +66,7 @@ struct Addition<'g> {
 }
 
 impl<'g> Addition<'g> {
-    fn of(volume: &Volume, growth: &'g Growth) -> Result<Self> {
+    fn new(volume: &Volume, growth: &'g Growth) -> Result<Self> {
         if !volume.space.is_writable() {
             return Err(Error::ReadOnly);
         }

@@ -103,9 +103,9 @@ impl Tx<'_> {
             self.note(|notes| notes.add_delta(LinkDelta::Record { inode: number, was, is }));
         }
         if let Some(held) = held {
-            let holds = (held, Holding::of_inode(inode, size, inodes));
+            let holds = Holding::of_inode(inode, size, inodes);
             let mut charges = std::mem::take(&mut self.charges);
-            let done = charges.stored(number, holds, || self.view().values_elsewhere(inode));
+            let done = charges.stored(number, held, holds, || self.view().values_elsewhere(inode));
             self.charges = charges;
             done?;
         }
@@ -154,6 +154,8 @@ impl Tx<'_> {
         // A time as low as an inode number would be taken for a link of the orphan list.
         let written = self.session.superblock().times().written;
         let least = written.max(u64::from(geometry.inodes()) + 1);
+        // Above all numbers of inodes, so that nobody takes it for a link of the orphan list; a clock before 1970 counts as
+        // 1970, and one behind 2106 as the last second that the field can say.
         let now = u64::try_from(self.context.now.seconds).unwrap_or(0).max(least);
         gone.raw_mut().i_generation = node.raw().i_generation;
         gone.raw_mut().i_dtime.set(u32::try_from(now).unwrap_or(u32::MAX));

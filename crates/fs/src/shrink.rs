@@ -372,7 +372,7 @@ impl Closed<'_> {
     pub fn leave(&self, number: InodeNumber, pace: &dyn Fn(u64)) -> Result<u64> {
         let mut left = TRIES;
         loop {
-            match leave(self.volume.inode(number), (Block(self.shrinkage.end()), &self.room), pace) {
+            match leave(self.volume.inode(number), Block(self.shrinkage.end()), &self.room, pace) {
                 Err(Error::NoSpace) if left > 0 => left -= 1,
                 done => return done,
             }

@@ -42,7 +42,7 @@ impl Volume {
         }
         let wanted = Trimmed { min: low_u32(min), unit: low_u32(unit.div_ceil(1 << cluster_log2)) };
         let mut told = 0;
-        self.space.hold_free(whole_clusters(geometry, blocks), wanted, |held| {
+        self.space.hold_free(whole_clusters(geometry, blocks.0, blocks.1), wanted, |held| {
             self.syncing().refuse_failed()?;
             told += self.syncing().discard(held.run()).map_err(cant_discard)?;
             Ok(())
@@ -52,7 +52,7 @@ impl Volume {
 }
 
 /// The clusters that lie wholly in a range of blocks; the last one of a volume may be short.
-fn whole_clusters(geometry: &Geometry, (start, end): (u64, u64)) -> Range<u64> {
+fn whole_clusters(geometry: &Geometry, start: u64, end: u64) -> Range<u64> {
     let of = |block: u64| geometry.cluster_of(Block(block.max(u64::from(geometry.first_data_block))));
     let first = of(start);
     let first = first.0 + u64::from(geometry.cluster_start(first).0 < start);

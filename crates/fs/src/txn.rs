@@ -180,6 +180,7 @@ impl<'v> Update<'v> {
     /// A block whose old contents do not matter, as zeros, to fill.
     pub fn create(&mut self, block: Block, role: Role) -> &mut [u8] {
         let bytes: Arc<[u8]> = vec![0; self.cache().block_len()].into();
+        // The device still has what it had: soft updates order the change by that.
         let before = self.staged.get(&block.0).and_then(|staged| staged.before.clone());
         let new = Staged { role, bytes, before };
         let staged = match self.staged.entry(block.0) {
@@ -314,7 +315,7 @@ impl<'v> Update<'v> {
     pub(crate) fn write_gathered(&mut self) -> Result<()> {
         let Some(mut gathered) = self.gathered.take() else { return Ok(()) };
         let written = gathered.write(self.device());
-        self.cache().emptied().keep(gathered);
+        self.cache().emptied().put_back(gathered);
         written.map_err(|source| Error::io("writing new files", source))
     }
 

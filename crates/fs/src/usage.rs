@@ -228,7 +228,7 @@ impl Tx<'_> {
         record.usage.bytes = record.usage.bytes.saturating_add_signed(change.bytes);
         record.usage.inodes = record.usage.inodes.saturating_add_signed(change.inodes);
         self.set_graces(whose.0, file, &mut record)?;
-        self.store_record(whose, file, (found.map(|(place, _)| place), record))
+        self.store_record(whose, file, found.map(|(place, _)| place), record)
     }
 
     fn refuse_excess(&self, whose: Whose, record: &Record, change: UsageDelta) -> Result<()> {
@@ -281,7 +281,7 @@ impl Tx<'_> {
         let mut record = found.map_or(Record { id: whose.1, ..Record::default() }, |(_, record)| record);
         change(&mut record);
         self.set_graces(whose.0, file, &mut record)?;
-        self.store_record(whose, file, (found.map(|(place, _)| place), record))
+        self.store_record(whose, file, found.map(|(place, _)| place), record)
     }
 
     /// Changes the header of a quota file.
@@ -305,7 +305,8 @@ impl Tx<'_> {
         &mut self,
         whose: Whose,
         file: InodeNumber,
-        (place, record): (Option<Part>, Record),
+        place: Option<Part>,
+        record: Record,
     ) -> Result<()> {
         let (block, at) = match place {
             Some(place) => place,

@@ -2,7 +2,7 @@
 //!
 //! Owns: two counters for each inode, shared by those whose numbers agree modulo [`SLOTS`]: sharing costs
 //! a reader a needless second look and nothing else. Excludes: what is read, and how often it is tried
-//! again (`steady`).
+//! again (`volume::seqlock`).
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -43,6 +43,7 @@ impl Versions {
 
     /// True if all that was read since [`Versions::changed`] belongs together.
     pub(crate) fn is_still(&self, number: InodeNumber, version: u64) -> bool {
+        // What was read between the two looks must not be read after the second one.
         fence(Ordering::SeqCst);
         counter_of(&self.changed, number).load(Ordering::Acquire) == version
     }
@@ -68,6 +69,7 @@ impl Versions {
         change: impl FnOnce() -> T,
     ) -> T {
         let mut slots: Vec<usize> = changed.iter().map(|number| number.get() as usize % SLOTS).collect();
+        // Raised twice in one turn, a slot that two inodes share would be even, and seem at rest.
         slots.sort_unstable();
         slots.dedup();
         let turn = || {
@@ -75,6 +77,7 @@ impl Versions {
                 counter.fetch_add(1, Ordering::AcqRel);
             })
         };
+        // Readers must see the odd count before they can see any byte of the change.
         turn();
         fence(Ordering::SeqCst);
         let done = change();

@@ -83,7 +83,7 @@ impl SpareBatch {
     }
 
     /// Keeps what has been written, unless it is large.
-    pub(crate) fn keep(&self, gathered: WriteBatch) {
+    pub(crate) fn put_back(&self, gathered: WriteBatch) {
         if gathered.bytes.capacity() + gathered.joined.capacity() <= KEPT {
             *lock(&self.0) = Some(gathered);
         }
@@ -148,7 +148,7 @@ mod tests {
         gathered.write(&device).unwrap();
         assert_eq!(writes.lock().unwrap().len(), 3, "nothing waits any more");
         let emptied = SpareBatch::default();
-        emptied.keep(gathered);
+        emptied.put_back(gathered);
         assert!(emptied.take().bytes.is_empty() && emptied.take().bytes.capacity() == 0, "it is given once");
     }
 }

@@ -174,7 +174,7 @@ impl Dir {
             Err(Error::NotFound) => {
                 no_slash(path)?;
                 let (directory, name) = self.place_behind_links(path)?;
-                let number = self.new_at((directory, &name), Kind::File, FILE)?;
+                let number = self.new_at(directory, &name, Kind::File, FILE)?;
                 regular(self.shared(), number)
             }
             Err(error) => Err(error),
@@ -243,12 +243,14 @@ impl Dir {
 
     /// A new inode with what it gets of its directory.
     fn new_inode(&self, path: &[u8], kind: Kind<'_>, permissions: u16) -> Result<InodeNumber> {
-        self.new_at(self.parent_and_name(path)?, kind, permissions)
+        let (directory, name) = self.parent_and_name(path)?;
+        self.new_at(directory, name, kind, permissions)
     }
 
     fn new_at(
         &self,
-        (directory, name): (InodeNumber, &[u8]),
+        directory: InodeNumber,
+        name: &[u8],
         kind: Kind<'_>,
         permissions: u16,
     ) -> Result<InodeNumber> {
@@ -584,12 +586,12 @@ impl Dir {
         }
         let mut walk = Walk::new(volume);
         let mut names = Vec::new();
-        descend(volume, &mut walk, (directory, name), first)?;
+        descend(volume, &mut walk, directory, name, first)?;
         names.push((directory, name.to_vec()));
         while let Some(here) = walk.directory() {
             match walk.next_entry().cloned() {
                 Some(entry) if walk.is_directory(&entry)? => {
-                    descend(volume, &mut walk, (here, &entry.name), entry.inode)?;
+                    descend(volume, &mut walk, here, &entry.name, entry.inode)?;
                     names.push((here, entry.name));
                 }
                 Some(entry) => volume.unlink(here, &entry.name)?,
@@ -733,7 +735,8 @@ impl Dir {
 fn descend(
     volume: &Volume,
     walk: &mut Walk<'_>,
-    (above, name): (InodeNumber, &[u8]),
+    above: InodeNumber,
+    name: &[u8],
     number: InodeNumber,
 ) -> Result<()> {
     if !volume.metadata(number)?.is_dir() {

@@ -73,6 +73,7 @@ impl Shard {
 
     /// Takes in what was read from the device.
     pub(super) fn admit(&mut self, block: u64, role: Role, bytes: Arc<[u8]>, capacity: usize) {
+        // Not used yet: a block that is read once goes when the hand first comes, before those that are read again.
         self.entries.insert(block, Entry { bytes, before: None, role, state: State::Clean, used: false });
         self.ring.push_back(block);
         self.shrink(capacity, STEPS);
@@ -174,8 +175,10 @@ impl Shard {
                 break;
             }
             let Some(block) = self.ring.pop_front() else { break };
+            // One that was dropped out of turn loses its place in the ring here.
             let Some(entry) = self.entries.get_mut(&block) else { continue };
             if entry.state == State::Clean && !entry.used {
+                // A reader that began before this may have older bytes from the device: the count keeps them out.
                 self.entries.remove(&block);
                 self.departures += 1;
                 continue;
@@ -183,6 +186,7 @@ impl Shard {
             entry.used = false;
             self.ring.push_back(block);
         }
+        // Blocks that are dropped out of turn and come again leave places behind: without this the ring grows with each.
         if self.ring.len() > 2 * self.entries.len() + 64 {
             let mut seen = HashSet::new();
             let entries = &self.entries;

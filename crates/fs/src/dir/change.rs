@@ -98,7 +98,7 @@ fn keep_if_it_matters(writer: &mut DirMut<'_, '_>, location: &EntryLocation, nam
         return Ok(());
     }
     let kept = RetainedName { name: name.to_vec(), inode, file_type };
-    writer.tx.note(|notes| notes.keep(location.block.0, directory, kept));
+    writer.tx.note(|notes| notes.retain(location.block.0, directory, kept));
     Ok(())
 }
 

@@ -237,7 +237,7 @@ impl<'a> Dir<'a> {
 
     /// A name as the blocks have it; `None` if no name here can be shown so.
     fn stored_name<'n>(&self, name: &'n [u8]) -> Result<Option<StoredName<'n>>> {
-        let Some(names) = NamesOf::of(self.blocks, self.format, self.dir)? else {
+        let Some(names) = NamesOf::for_directory(self.blocks, self.format, self.dir)? else {
             return Ok(Some(Cow::Borrowed(name)));
         };
         match names.meaning(name) {
@@ -257,7 +257,7 @@ impl<'a> Dir<'a> {
 
     /// Gives entries the names that are shown.
     fn show<'e>(&self, entries: impl Iterator<Item = &'e mut DirEntry>) -> Result<()> {
-        let Some(names) = NamesOf::of(self.blocks, self.format, self.dir)? else { return Ok(()) };
+        let Some(names) = NamesOf::for_directory(self.blocks, self.format, self.dir)? else { return Ok(()) };
         let hasher = self.hashes().map(|version| htree::hasher(self.format, version));
         let hash =
             |stored: &[u8]| hasher.map_or(DirHash { major: 0, minor: 0 }, |hasher| hasher.hash(stored));

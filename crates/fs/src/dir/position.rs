@@ -166,7 +166,7 @@ impl Dir<'_> {
         if self.is_inline() {
             let all = linear::entries_inside(self.format, self.dir)?;
             let skipped = usize::try_from(place).unwrap_or(usize::MAX);
-            return Ok(Batch::of(all.into_iter().zip(base + 1..).skip(skipped).collect()));
+            return Ok(Batch::new(all.into_iter().zip(base + 1..).skip(skipped).collect()));
         }
         let log2 = self.format.geometry.block_size.log2();
         let count = self.count()?;
@@ -176,9 +176,9 @@ impl Dir<'_> {
             if base.checked_add(start + (1 << log2)).is_none_or(|end| end > i64::MAX.cast_unsigned()) {
                 return Err(self.broken(at, "a list of names can't be read so far; check the volume"));
             }
-            let entries = block_from(self, at, (start, base), place)?;
+            let entries = block_from(self, at, start, base, place)?;
             if !entries.is_empty() {
-                return Ok(Batch::of(entries));
+                return Ok(Batch::new(entries));
             }
         }
         Ok(Batch::default())
@@ -186,7 +186,7 @@ impl Dir<'_> {
 }
 
 impl Batch {
-    fn of(entries: Vec<(DirEntry, u64)>) -> Self {
+    fn new(entries: Vec<(DirEntry, u64)>) -> Self {
         Batch { next: entries.last().map_or(0, |(_, next)| *next), entries }
     }
 }
@@ -194,7 +194,8 @@ impl Batch {
 fn block_from(
     reader: &Dir<'_>,
     at: FileBlock,
-    (start, base): (u64, u64),
+    start: u64,
+    base: u64,
     place: u64,
 ) -> Result<Vec<(DirEntry, u64)>> {
     let mut batch = Vec::new();

@@ -143,12 +143,12 @@ impl Bench {
         let cache = Cache::new(Arc::new(MemoryDevice::new(1 << 34)), setup.block_size, format.sealer);
         let mut dir = Inode::blank(inode(12), 256);
         dir.raw_mut().i_mode.set(0x41ED);
-        let mut bench = Bench::of(format, cache, dir);
+        let mut bench = Bench::over(format, cache, dir);
         bench.change(|writer| writer.init(InodeNumber::ROOT)).unwrap();
         bench
     }
 
-    fn of(format: Format, cache: Cache, dir: Inode) -> Self {
+    fn over(format: Format, cache: Cache, dir: Inode) -> Self {
         // Nothing here takes space.
         let one_group = Format { geometry: Geometry { groups: 1, ..format.geometry }, ..format.clone() };
         let space = Space::for_reading(&**cache.device(), &one_group, false).unwrap();
@@ -192,7 +192,7 @@ impl Bench {
         self.cache.write_back().unwrap();
         let cache =
             Cache::new(Arc::clone(self.cache.device()), self.format.geometry.block_size, self.format.sealer);
-        Bench::of(self.format.clone(), cache, self.dir.clone())
+        Bench::over(self.format.clone(), cache, self.dir.clone())
     }
 
     fn levels(&self) -> u8 {
@@ -215,7 +215,7 @@ fn assert_holds(bench: &Bench, model: &BTreeMap<Vec<u8>, u32>) {
         bench.listing().unwrap().into_iter().map(|entry| (entry.name, entry.inode.get())).collect();
     listed.sort();
     assert_eq!(listed, model.iter().map(|(name, number)| (name.clone(), *number)).collect::<Vec<_>>());
-    let mut listed: Vec<_> = Listed::of(bench).map(|entry| entry.unwrap().name).collect();
+    let mut listed: Vec<_> = Listed::new(bench).map(|entry| entry.unwrap().name).collect();
     listed.sort();
     assert!(listed.iter().eq(model.keys()));
 }
@@ -555,7 +555,7 @@ fn a_listing_of_a_damaged_index_has_all_names_that_are_stored() {
         bench.damage(0, offset, bytes);
         let damaged = bench.reopened();
         assert!(!htree::is_sound(&damaged.reader()).unwrap(), "byte {offset}");
-        let mut names: Vec<_> = Listed::of(&damaged).map(|entry| entry.unwrap().name).collect();
+        let mut names: Vec<_> = Listed::new(&damaged).map(|entry| entry.unwrap().name).collect();
         names.sort();
         assert!(names.iter().eq(model.keys()), "byte {offset}");
         bench.damage(0, 0, &before);
@@ -571,7 +571,7 @@ struct Listed<'b> {
 }
 
 impl<'b> Listed<'b> {
-    fn of(bench: &'b Bench) -> Self {
+    fn new(bench: &'b Bench) -> Self {
         Listed { bench, position: 0, batch: Vec::new().into_iter() }
     }
 }
@@ -858,7 +858,7 @@ proptest! {
         }
         let mut bench = bench.reopened();
         let _ = bench.listing();
-        let _ = Listed::of(&bench).take_while(Result::is_ok).count();
+        let _ = Listed::new(&bench).take_while(Result::is_ok).count();
         for number in 0..20 {
             let _ = bench.reader().search(format!("name{number:04}").as_bytes());
             let _ = bench.insert(format!("new{number:04}").as_bytes(), 5);
@@ -882,7 +882,7 @@ proptest! {
         }
         let mut bench = bench.reopened();
         let _ = bench.listing();
-        let _ = Listed::of(&bench).take_while(Result::is_ok).count();
+        let _ = Listed::new(&bench).take_while(Result::is_ok).count();
         let _ = bench.reader().search(b"name");
         let _ = bench.insert(b"name", 5);
         let _ = linear::inline_entries(&bench.format, &bench.dir, &blocks[0][..60], &blocks[0][60..]);

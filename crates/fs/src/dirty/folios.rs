@@ -77,7 +77,7 @@ mod tests {
     use crate::mkfs::{FsType, Options as FormatOptions};
     use crate::{Image, OpenOptions};
 
-    fn of(writes: impl IntoIterator<Item = (u64, u64)>) -> Folios {
+    fn folios_of(writes: impl IntoIterator<Item = (u64, u64)>) -> Folios {
         let mut folios = Folios::default();
         writes.into_iter().for_each(|(start, end)| folios.note(FileBlocks::new(start, end)));
         folios
@@ -103,7 +103,7 @@ mod tests {
     /// Writes of 16 blocks; the last one has 13, in folios of 8, 4 and 1.
     #[test]
     fn writes_of_one_length_are_cut_at_its_multiples() {
-        let folios = of((0..124).map(|at| (at * 16, at * 16 + 16)).chain([(1_984, 1_997)]));
+        let folios = folios_of((0..124).map(|at| (at * 16, at * 16 + 16)).chain([(1_984, 1_997)]));
         let rests = [1_726, 1_712, 0, 16, 15].map(|block| folios.rest(block));
         assert_eq!(rests, [Some(1_728), None, None, None, Some(16)]);
         let rests = [1_988, 1_992, 1_994, 1_996, 1_997].map(|block| folios.rest(block));
@@ -115,14 +115,14 @@ mod tests {
     #[test]
     fn what_is_appended_begins_folios_of_its_own() {
         let writes = (0..8).map(|at| (at * 16, at * 16 + 16)).chain([(128, 132), (132, 148), (148, 153)]);
-        let folios = of(writes);
+        let folios = folios_of(writes);
         let rests = [130, 132, 134, 138, 144, 145, 152].map(|block| folios.rest(block));
         assert_eq!(rests, [Some(132), None, Some(136), Some(144), None, Some(148), None]);
     }
 
     #[test]
     fn what_is_written_again_stays_in_its_folio() {
-        let folios = of([(0, 8), (2, 4), (4, 12), (20, 22), (0, 1), (16, 24)]);
+        let folios = folios_of([(0, 8), (2, 4), (4, 12), (20, 22), (0, 1), (16, 24)]);
         let rests = [1, 6, 9, 11, 12, 17, 21, 22, 23].map(|block| folios.rest(block));
         let expected = [Some(8), Some(8), Some(12), Some(12), None, Some(20), Some(22), None, Some(24)];
         assert_eq!(rests, expected);

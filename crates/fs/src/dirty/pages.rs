@@ -212,6 +212,7 @@ impl Pages {
             if to > done {
                 clean.push(done..to);
             }
+            // A run may end inside of its last block: the rest of that block reads as zeros.
             let stated = data.get(at(low - start)..).unwrap_or_default();
             if let Some(into) = buffer.get_mut(to..until) {
                 let (head, tail) = into.split_at_mut(stated.len().min(until - to));
@@ -250,7 +251,7 @@ impl Pages {
     }
 
     /// These runs were written back: those that have not changed since are clean.
-    pub(crate) fn settle(&mut self, written: Vec<Run>) {
+    pub(crate) fn note_written(&mut self, written: Vec<Run>) {
         for (first, data) in written {
             if self.runs.get(&first).is_some_and(|held| Arc::ptr_eq(held, &data)) {
                 self.runs.remove(&first);
@@ -342,7 +343,7 @@ mod tests {
                 self.device[start..stop].fill(0);
                 self.device[start..start + data.len()].copy_from_slice(data);
             }
-            self.pages.settle(std::mem::take(&mut self.taken));
+            self.pages.note_written(std::mem::take(&mut self.taken));
         }
 
         fn check(&self) {

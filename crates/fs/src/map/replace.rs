@@ -109,7 +109,8 @@ impl MapMut<'_, '_> {
         &mut self,
         placed: &[Placed],
         form: MapForm,
-        (charged, left): (u64, &[Extent]),
+        charged: u64,
+        left: &[Extent],
     ) -> Result<()> {
         if is_tree(self.inode) {
             extents::bulk::take(self)?;

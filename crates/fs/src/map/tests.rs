@@ -268,6 +268,19 @@ fn a_leaf_that_does_not_fit_its_index_is_not_stored() {
 }
 
 #[test]
+fn an_index_without_entries_is_damage_for_readers_and_writers() {
+    let volume = volume(FsType::Ext4, 1024);
+    let mut inode = file(&volume);
+    let mut tx = volume.tx(volume.context());
+    Node { depth: 1, capacity: 4, entries: Entries::Index(Vec::new()) }.store(&mut inode.raw_mut().i_block);
+    let refused = tx.view().map(&inode).lookup(FileBlock(0)).unwrap_err();
+    assert!(matches!(refused, crate::Error::Corrupt(_)), "{refused}");
+    let run = NewRun { logical: FileBlock(0), start: Block(9000), count: 1, unwritten: false };
+    let refused = tx.map(&mut inode).insert(run).unwrap_err();
+    assert!(matches!(refused, crate::Error::Corrupt(_)), "{refused}");
+}
+
+#[test]
 fn the_last_block_of_a_triple_indirection_is_reached() {
     let volume = volume(FsType::Ext2, 1024);
     let mut inode = file(&volume);

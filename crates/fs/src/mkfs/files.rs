@@ -424,7 +424,13 @@ impl<'a> Files<'a> {
     fn orphan_file(&mut self) -> Result<()> {
         let number = self.next_inode()?;
         let blocks = match self.options.orphan_file_size {
-            Some(length) => u32::try_from(length.in_blocks(self.shape.block_size)).unwrap_or(u32::MAX),
+            Some(length) => {
+                let asked = length.in_blocks(self.shape.block_size);
+                let Ok(blocks) = u32::try_from(asked) else {
+                    return invalid(format!("an orphan file of {asked} blocks has no map that holds it"));
+                };
+                blocks
+            }
             None => ondisk::orphan_file::default_blocks(self.shape.blocks),
         };
         let ratio = 1_u32 << self.shape.cluster_log2;

@@ -118,6 +118,7 @@ fn nonsense_is_refused_with_its_value() {
         (1 << 30, |o| o.label = vec![b'x'; 17], "", "label"),
         (1 << 30, |o| o.resize_limit = Some(Amount::Blocks(5)), "", "resize limit of 5"),
         (1 << 30, |o| o.orphan_file_size = Some(Amount::Bytes(u64::MAX)), "orphan_file", "orphan file of"),
+        (1 << 30, |o| o.orphan_file_size = Some(Amount::Blocks(1 << 33)), "orphan_file", "8589934592 blocks"),
         (1 << 30, |o| o.old_revision = true, "extent", "revision 0 has no features"),
         (0, |_| {}, "", "fewer than 16 KiB"),
         (1000, |_| {}, "", "fewer than 16 KiB"),

@@ -114,12 +114,12 @@ fn zoned(
     cache: &Cache,
     raw: &RawSuperblock,
     format: &mut Format,
-    (write, lenient): (bool, bool),
+    options: &OpenOptions,
 ) -> Result<Space> {
-    let space = Space::for_reading(device, format, lenient)?;
+    let space = Space::for_reading(device, format, options.lenient)?;
     let descriptor = |group| space.descriptors().get(group);
-    format.zone = Zone::from_descriptors(&format.geometry, raw, descriptor, write)?;
-    if write {
+    format.zone = Zone::from_descriptors(&format.geometry, raw, descriptor, options.write)?;
+    if options.write {
         format.zone = format.zone.keeping(map::own_files(View { blocks: cache, format, space: &space })?)?;
     }
     Ok(space)
@@ -207,10 +207,10 @@ impl Volume {
             let is_seen_to = options.force || unclean.is_some();
             refuse_unwritable(&raw, &*device, &format, &options.clone().force(is_seen_to))?;
             mark::remove(&mut raw);
-            let space = zoned(&*device, &cache, &raw, &mut format, (true, false))?;
+            let space = zoned(&*device, &cache, &raw, &mut format, options)?;
             writable(space, &cache, &format, &mut raw, options)?
         } else {
-            zoned(&*device, &cache, &raw, &mut format, (false, options.lenient))?
+            zoned(&*device, &cache, &raw, &mut format, options)?
         };
         let order = order(choice, &cache, &raw, &format, options)?;
         let session = Session::new(options, raw, &format.geometry);

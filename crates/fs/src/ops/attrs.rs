@@ -129,6 +129,7 @@ impl Metadata {
     pub(super) fn from_inode(format: &Format, inode: &Inode, waits: Waits) -> Result<Self> {
         let block_size = format.geometry.block_size;
         let file_type = file_type(inode)?;
+        // Inodes of 128 bytes have no time of creation; the other three are always there.
         let time = |field| inode.time(field).unwrap_or_default();
         let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
         Ok(Metadata {

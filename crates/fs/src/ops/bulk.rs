@@ -189,7 +189,7 @@ impl<'v> Bulk<'v> {
             // A program that uses it will find it empty.
             let lives_on = handles.users(number) > 0 || tx.postpones_removal();
             let mut directory = directory;
-            let mut removed = tx.lose_all_names(&mut directory, (known, lives_on), self)?;
+            let mut removed = tx.lose_all_names(&mut directory, known, lives_on, self)?;
             removed.push(Removed::from_entry(name, &directory));
             tx.dir(&mut above).remove(name)?;
             lower_links(&mut above);
@@ -255,7 +255,8 @@ impl<'v> Tx<'v> {
     fn lose_all_names(
         &mut self,
         directory: &mut Inode,
-        (known, lives_on): (&[Vec<u8>], bool),
+        known: &[Vec<u8>],
+        lives_on: bool,
         bulk: &Bulk<'_>,
     ) -> Result<Vec<Removed>> {
         // No more than are known: others may have filled it meanwhile.

@@ -80,18 +80,19 @@ impl Volume {
                 let block = FileBlocks::new(block, block + 1).bytes(size);
                 let (start, end) = (block.start.max(range.start), block.end.min(range.end));
                 if inside(start, end).is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0)) {
-                    self.write_some(number, (next, inside(next, start)), options)?;
+                    self.write_some(number, next, inside(next, start), options)?;
                     next = end;
                 }
             }
         }
-        self.write_some(number, (next, inside(next, range.end)), options)
+        self.write_some(number, next, inside(next, range.end), options)
     }
 
     fn write_some(
         &self,
         number: InodeNumber,
-        (offset, data): (u64, Option<&[u8]>),
+        offset: u64,
+        data: Option<&[u8]>,
         options: WriteOptions,
     ) -> Result<()> {
         match data.filter(|data| !data.is_empty()) {

@@ -108,6 +108,16 @@ impl Volume {
     }
 }
 
+/// Mapping of a batch under way.
+struct Mapping<'b> {
+    file: &'b DirtyFile,
+    batch: &'b WritebackBatch,
+    /// Runs that are mapped so far.
+    places: &'b mut Vec<MappedRun>,
+    /// The leaf that was looked at last.
+    near: LastLeaf,
+}
+
 /// Write-back at work on a volume.
 #[derive(Clone, Copy)]
 pub(super) struct WriteBack<'v> {
@@ -130,6 +140,7 @@ impl<'v> WriteBack<'v> {
         let entitled = self.volume.with(Context { spared: 0, limited: false, ..self.volume.context() });
         let mut first = Ok(());
         for file in files {
+            // Truncation and moves of the file wait until its write-back has ended.
             let _shared = file.share();
             if let Err(error) = WriteBack::new(&entitled).file(file, reason) {
                 // Returned here, and once more by a sync of that file.
@@ -193,7 +204,7 @@ impl<'v> WriteBack<'v> {
         self.volume
             .session
             .delayed
-            .change(file, &mut state, Timestamp::default(), |pages| pages.settle(batch.runs));
+            .change(file, &mut state, Timestamp::default(), |pages| pages.note_written(batch.runs));
         state.settled += 1;
         let complete = state.is_complete();
         drop(state);
@@ -369,9 +380,9 @@ impl<'v> Tx<'v> {
         let mut contents = self.contents(&mut node);
         contents.grow_out()?;
         contents.zero_behind_end(bytes.start.max(contents.size()))?;
-        let mut near = LastLeaf::default();
+        let mut mapping = Mapping { file, batch, places, near: LastLeaf::default() };
         for stretch in stretches(&batch.runs, self.format.geometry.block_size.log2()) {
-            self.map_stretch(&mut node, stretch.within(part), (file, batch), (places, &mut near))?;
+            self.map_stretch(&mut node, stretch.within(part), &mut mapping)?;
         }
         if !batch.sparing {
             let unwritten = places.iter().filter(|place| place.was == PriorState::Unwritten);
@@ -397,9 +408,9 @@ impl<'v> Tx<'v> {
         &mut self,
         node: &mut Inode,
         mut left: FileBlocks,
-        (file, batch): (&DirtyFile, &WritebackBatch),
-        (places, near): (&mut Vec<MappedRun>, &mut LastLeaf),
+        mapping: &mut Mapping<'_>,
     ) -> Result<()> {
+        let Mapping { file, batch, places, near } = mapping;
         let log2 = self.format.geometry.block_size.log2();
         let mut ahead = file::Allocation::default();
         let (mut hole_end, mut rest) = (0, None);

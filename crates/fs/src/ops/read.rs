@@ -61,6 +61,7 @@ impl Volume {
         let left = usize::try_from(seen.node().size().saturating_sub(offset)).unwrap_or(usize::MAX);
         let stored = left.min(buffer.len());
         fetch(self.view(), seen.node(), &location, offset, bytes::part_mut(buffer, 0..stored)?)?;
+        // Bytes in memory are newer than those on the device, and go over them; the file may end behind its stored size.
         let Some(file) = self.session.delayed.find(number) else { return Ok(stored) };
         let state = file.state();
         let left = usize::try_from(state.pages.end().saturating_sub(offset)).unwrap_or(usize::MAX);

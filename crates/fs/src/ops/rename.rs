@@ -35,6 +35,13 @@ struct Name<'a> {
     name: &'a [u8],
 }
 
+/// A change of a name, and the whiteout that the old one comes to mean, if any.
+struct Renaming<'a> {
+    from: Name<'a>,
+    to: Name<'a>,
+    whiteout: Option<Attributes>,
+}
+
 impl Volume {
     /// Gives a file another name, here or in another directory.
     ///
@@ -128,7 +135,7 @@ impl Volume {
                 None if replace == Replace::Exchange => Err(Error::NotFound),
                 other => {
                     let replacing = other.is_some().then_some(child.number());
-                    tx.move_name((from, to), child, other, whiteout).map(|()| replacing)
+                    tx.move_name(Renaming { from, to, whiteout }, child, other).map(|()| replacing)
                 }
             }
         })
@@ -136,13 +143,8 @@ impl Volume {
 }
 
 impl<'v> Tx<'v> {
-    fn move_name(
-        &mut self,
-        (from, to): (Name<'_>, Name<'_>),
-        mut child: Inode,
-        other: Option<Inode>,
-        whiteout: Option<Attributes>,
-    ) -> Result<()> {
+    fn move_name(&mut self, renaming: Renaming<'_>, mut child: Inode, other: Option<Inode>) -> Result<()> {
+        let Renaming { from, to, whiteout } = renaming;
         let kind = file_type(&child)?;
         let is_directory = kind == FileType::Directory;
         let mut target = self.directory(to.directory)?;

@@ -138,7 +138,7 @@ impl Tx<'_> {
         };
         let to = self.take_number(&node, names.first().map(|(directory, _)| *directory))?;
         for (directory, at) in names {
-            self.lead_names(directory, at, (from, to))?;
+            self.lead_names(directory, at, from, to)?;
         }
         if file_type(&node)? == FileType::Directory {
             self.lead_children(&node, to)?;
@@ -146,7 +146,7 @@ impl Tx<'_> {
         }
         self.reseal_blocks(&mut node, to)?;
         self.lead_orphans(number, to)?;
-        self.change_places(&mut node, (from, to))?;
+        self.change_places(&mut node, from, to)?;
         Ok(Renumbered::Done)
     }
 
@@ -171,7 +171,8 @@ impl Tx<'_> {
         &mut self,
         directory: InodeNumber,
         at: FileBlock,
-        (from, to): (InodeNumber, InodeNumber),
+        from: InodeNumber,
+        to: InodeNumber,
     ) -> Result<()> {
         let mut dir = self.inode(directory)?;
         self.dir(&mut dir).lead_elsewhere(at, from, to)?;
@@ -242,7 +243,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    fn change_places(&mut self, node: &mut Inode, (from, to): (InodeNumber, InodeNumber)) -> Result<()> {
+    fn change_places(&mut self, node: &mut Inode, from: InodeNumber, to: InodeNumber) -> Result<()> {
         let (number, format) = (node.number(), self.format);
         let mut gone = self.gone(node);
         self.store_at(to, node)?;

@@ -27,11 +27,18 @@ impl Unwritten {
         Block(self.start.0 + (block - self.blocks.start))
     }
 
-    /// Its blocks from one on: the file blocks, and where they lie.
-    fn tail(&self, from: u64) -> (FileBlocks, BlockRun) {
+    /// Its blocks from one on.
+    fn tail(&self, from: u64) -> Tail {
         let blocks = FileBlocks { start: from, ..self.blocks };
-        (blocks, BlockRun { start: self.disk_block(from), count: low_u32(blocks.len()) })
+        Tail { blocks, run: BlockRun { start: self.disk_block(from), count: low_u32(blocks.len()) } }
     }
+}
+
+/// The last blocks of an extent, which it gives up: the file blocks, and where they lie.
+#[derive(Clone, Copy)]
+struct Tail {
+    blocks: FileBlocks,
+    run: BlockRun,
 }
 
 impl Tx<'_> {
@@ -59,44 +66,34 @@ impl Tx<'_> {
         let lends = whole_blocks && !self.journals_data();
         if lends && last - stop > most {
             let lent = extent.tail(last - most);
-            keep_off(file, lent.0)?;
+            keep_off(file, lent.blocks)?;
             return self.split_on_loan(node, lent, written);
         }
         let kept = FileBlocks { end: stop, ..extent.blocks };
         self.zero_around(node, extent, written, kept)?;
         if stop < last {
             let lent = extent.tail(stop);
-            keep_off(file, lent.0)?;
+            keep_off(file, lent.blocks)?;
             if lends {
                 return self.cut_on_loan(node, lent, kept);
             }
-            self.map(node).unmap(lent.0)?;
+            self.map(node).unmap(lent.blocks)?;
         }
         self.map(node).set_unwritten(kept, false)
     }
 
     /// Splits an extent, whose last blocks the map may take for that. Those it did not take come back.
-    fn split_on_loan(
-        &mut self,
-        node: &mut Inode,
-        (lent, run): (FileBlocks, BlockRun),
-        written: FileBlocks,
-    ) -> Result<()> {
-        self.map(node).unmap_and_lend(lent.first(), run)?;
+    fn split_on_loan(&mut self, node: &mut Inode, lent: Tail, written: FileBlocks) -> Result<()> {
+        self.map(node).unmap_and_lend(lent.blocks.first(), lent.run)?;
         self.map(node).set_unwritten(written, false)?;
         let left = self.end_loan();
-        self.map(node).take_back(lent.first(), left)
+        self.map(node).take_back(lent.blocks.first(), left)
     }
 
     /// Makes what is kept of an extent that reaches a little behind the file written. The map may take the rest; what
     /// it does not take is freed.
-    fn cut_on_loan(
-        &mut self,
-        node: &mut Inode,
-        (lent, run): (FileBlocks, BlockRun),
-        kept: FileBlocks,
-    ) -> Result<()> {
-        self.map(node).unmap_and_lend(lent.first(), run)?;
+    fn cut_on_loan(&mut self, node: &mut Inode, lent: Tail, kept: FileBlocks) -> Result<()> {
+        self.map(node).unmap_and_lend(lent.blocks.first(), lent.run)?;
         self.map(node).set_unwritten(kept, false)?;
         let left = self.end_loan();
         self.map(node).give_up(left)

@@ -48,6 +48,7 @@ impl Damage {
 fn first_clear(bitmap: &[u8], bits: Range<u64>) -> Option<u64> {
     let mut bit = bits.start;
     while bit < bits.end {
+        // What a bitmap does not have it does not call used.
         let byte = usize::try_from(bit / 8).ok().and_then(|at| bitmap.get(at)).copied().unwrap_or(0);
         if bit.is_multiple_of(8) && byte == 0xFF {
             bit += 8;

@@ -116,6 +116,7 @@ impl Descriptors {
         &self.format
     }
 
+    /// Bytes of a group's descriptor; none behind the last group.
     fn bytes(&self, group: Group) -> &[u8] {
         let start = group.0 as usize * self.size;
         self.table.get(start..start + self.size).unwrap_or_default()
@@ -253,7 +254,7 @@ impl Tables {
     }
 
     /// That of a group; `find` is asked where it is not known yet.
-    pub(super) fn of(&self, group: Group, find: impl FnOnce() -> Result<Block>) -> Result<Block> {
+    pub(super) fn table_of(&self, group: Group, find: impl FnOnce() -> Result<Block>) -> Result<Block> {
         let place = self.0.get(group.0 as usize);
         if let Some(known @ 1..) = place.map(|place| place.load(Ordering::Relaxed)) {
             return Ok(Block(known));

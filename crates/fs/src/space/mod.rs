@@ -208,7 +208,7 @@ impl Space {
             let problem = format!("the volume has {} inodes", geometry.inodes());
             return Err(Error::corrupt(Place::Inode(inode), problem));
         };
-        let table = self.tables.of(group, || self.descriptors().inode_table(group))?;
+        let table = self.tables.table_of(group, || self.descriptors().inode_table(group))?;
         let per_block = geometry.inodes_per_block();
         Ok((Block(table.0 + u64::from(index / per_block)), index % per_block))
     }

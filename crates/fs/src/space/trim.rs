@@ -119,7 +119,7 @@ impl Space {
         while at < range.end {
             let group = Group(low_u32(at / u64::from(geometry.clusters_per_group())));
             let end = groups::group_span(geometry, group).1.min(range.end);
-            let next = self.hold_in_group(writing, (group, at..end), wanted, &mut work)?;
+            let next = self.hold_in_group(writing, at..end, wanted, &mut work)?;
             self.forget_group(writing, group)?;
             // A group that ends where it begins would be looked at for ever.
             at = next.max(end).max(at + 1);
@@ -131,10 +131,12 @@ impl Space {
     fn hold_in_group(
         &self,
         writing: &Writing,
-        (group, range): (Group, Range<u64>),
+        range: Range<u64>,
         wanted: Trimmed,
         work: &mut impl FnMut(&HeldRun<'_>) -> Result<()>,
     ) -> Result<u64> {
+        let per_group = u64::from(writing.format.geometry.clusters_per_group());
+        let group = Group(low_u32(range.start / per_group));
         let (mut at, mut lost) = (range.start, 0);
         while at < range.end {
             let mut rest = match self.free_run(writing, group, at..range.end, wanted.min)? {

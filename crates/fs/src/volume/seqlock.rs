@@ -30,6 +30,7 @@ impl Core {
         }
         let versions = self.cache.versions();
         for _ in 0..TRIES {
+            // An odd count: a writer is publishing right now, which takes microseconds.
             let Some(version) = versions.changed(number) else {
                 std::thread::yield_now();
                 continue;

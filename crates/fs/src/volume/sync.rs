@@ -97,6 +97,7 @@ impl<'v> Syncing<'v> {
 
     /// Nothing is written any more once something could not be (I17), but for a word of it in the journal.
     pub(crate) fn or_fail<T>(&self, done: Result<T>) -> Result<T> {
+        // The first failure is the one that the journal tells: later ones may be its consequences.
         if done.is_err() && !self.syncs.failed.swap(true, Ordering::AcqRel) {
             self.order.note_failure();
         }
@@ -238,6 +239,7 @@ impl<'v> Syncing<'v> {
                 Err(TryLockError::Poisoned(poisoned)) => return Some(DeviceLease(poisoned.into_inner())),
                 Err(TryLockError::WouldBlock) => {}
             }
+            // Who writes blocks without a sync frees the device without news: the wait has to end by itself.
             let waited = news.wait_timeout(listening, PATIENCE);
             listening = waited.unwrap_or_else(PoisonError::into_inner).0;
         }

@@ -43,6 +43,7 @@ pub(super) struct Rooms {
 
 impl Item {
     fn space(&self, own_inode: bool) -> usize {
+        // A value in an inode of its own takes no room beside its entry.
         space_of(self.name_len, if own_inode { 0 } else { self.value_len.unwrap_or(0) })
     }
 }

@@ -22,7 +22,7 @@ impl Extents {
     ///
     /// # Errors
     /// A broken map; the device's failure.
-    pub(super) fn of(map: Map<'_>) -> Result<Self> {
+    pub(super) fn read(map: Map<'_>) -> Result<Self> {
         let mut extents = BTreeMap::new();
         for segment in map.segments(FileBlocks::ALL) {
             let segment = segment?;

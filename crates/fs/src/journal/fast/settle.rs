@@ -121,7 +121,7 @@ impl Planning {
             return Ok(Contents::Same);
         }
         let mut extents = match before {
-            Some(before) => Extents::of(Map::new(&**cache, format, before))?,
+            Some(before) => Extents::read(Map::new(&**cache, format, before))?,
             None => Extents::default(),
         };
         let limit = map::limit(format.geometry.block_size, inode);

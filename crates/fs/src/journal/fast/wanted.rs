@@ -168,7 +168,7 @@ impl Planning {
             *self.named.entry(number).or_default() += 1;
         }
         self.refuse_circles(&entries)?;
-        let changed = entries.iter().filter(|(_, ends)| self.is_changed(ends));
+        let changed = entries.iter().filter(|(_, (before, after))| self.is_changed(*before, *after));
         let changed: BTreeSet<(InodeNumber, Vec<u8>)> = changed.map(|(key, _)| key.clone()).collect();
         let mut wanted = ReplayPlan {
             nodes: BTreeMap::new(),
@@ -368,7 +368,9 @@ impl Planning {
 
     fn subdirectories(&self, entries: &Entries) -> BTreeMap<InodeNumber, i64> {
         let mut changes = BTreeMap::new();
-        for ((parent, _), (before, after)) in entries.iter().filter(|(_, ends)| self.is_changed(ends)) {
+        for ((parent, _), (before, after)) in
+            entries.iter().filter(|(_, (before, after))| self.is_changed(*before, *after))
+        {
             let known = |number: &Option<InodeNumber>| number.and_then(|number| self.known.get(&number));
             let change = i64::from(known(after).is_some_and(Known::is_directory))
                 - i64::from(known(before).is_some_and(Known::was_directory));
@@ -379,7 +381,7 @@ impl Planning {
     }
 
     /// True if a name leads elsewhere in the end, or to something of another type that got the same number.
-    fn is_changed(&self, (before, after): &(Option<InodeNumber>, Option<InodeNumber>)) -> bool {
+    fn is_changed(&self, before: Option<InodeNumber>, after: Option<InodeNumber>) -> bool {
         let type_changes = |known: &Known| {
             let types = [&known.before, &known.record].map(|one| one.as_ref().and_then(Inode::file_type));
             known.is_fresh && types[0] != types[1]
@@ -393,7 +395,7 @@ impl Planning {
         let directory = |number: &InodeNumber| self.known.get(number).filter(|known| known.is_directory());
         let mut below_others = BTreeSet::new();
         for (before, after) in entries.values() {
-            let Some(number) = after.filter(|_| self.is_changed(&(*before, *after))) else { continue };
+            let Some(number) = after.filter(|_| self.is_changed(*before, *after)) else { continue };
             let Some(known) = directory(&number) else { continue };
             if !known.is_fresh {
                 return Err(bad(format!("a fast commit moves directory {number}")));

@@ -95,7 +95,7 @@ fn add_leaf(map: &mut MapMut<'_, '_>, extents: &[Extent]) -> Result<()> {
         match path.iter().rposition(|step| !full(step)) {
             Some(roomy) if roomy + 1 == path.len() => {
                 let leaf = Node { depth: 0, capacity, entries: Entries::Leaf(extents.to_vec()) };
-                return add_child(map, path.pop(), logical, (goal, &leaf));
+                return add_child(map, path.pop(), logical, goal, &leaf);
             }
             Some(roomy) => split(map, &mut path, roomy, None)?,
             None => grow(map, goal)?,
@@ -109,7 +109,8 @@ fn add_child(
     map: &mut MapMut<'_, '_>,
     parent: Option<Step>,
     logical: FileBlock,
-    (goal, node): (Block, &Node),
+    goal: Block,
+    node: &Node,
 ) -> Result<()> {
     let Some(mut parent) = parent else { return Ok(()) };
     let node = new_node(map, goal, node)?;

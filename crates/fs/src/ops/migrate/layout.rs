@@ -72,7 +72,7 @@ impl Layout {
     ///
     /// # Errors
     /// File blocks behind the reach of the map.
-    pub(super) fn of(old: &[Extent], form: MapForm, geometry: &Geometry) -> Result<Self> {
+    pub(super) fn new(old: &[Extent], form: MapForm, geometry: &Geometry) -> Result<Self> {
         match form {
             MapForm::Extents => Ok(Layout::of_tree(old, geometry.cluster_log2)),
             MapForm::Pointers => Layout::of_pointers(old, geometry.block_size),

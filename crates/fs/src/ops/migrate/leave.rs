@@ -65,7 +65,7 @@ fn map_reaches(view: View<'_>, node: &Inode, end: Block) -> Result<bool> {
 ///
 /// # Errors
 /// No space before the end; broken structures; the device's failure. What has moved stays where it is then.
-pub(crate) fn leave(node: Node<'_>, (end, account): (Block, &Account), pace: &dyn Fn(u64)) -> Result<u64> {
+pub(crate) fn leave(node: Node<'_>, end: Block, account: &Account, pace: &dyn Fn(u64)) -> Result<u64> {
     node.must_be_writable()?;
     let _pin = match node.volume.pin(node.number) {
         Err(Error::NotFound) => return Ok(0),
@@ -166,7 +166,7 @@ impl Leaver<'_> {
                 }
                 let form = tx.view().map(&node).form();
                 let placed: Vec<_> = all.into_iter().map(Placed::Run).collect();
-                tx.map(&mut node).replace(&placed, form, (0, &[]))?;
+                tx.map(&mut node).replace(&placed, form, 0, &[])?;
                 tx.note_map(&node);
                 tx.store(&mut node)?;
                 Ok(1)

@@ -292,7 +292,7 @@ impl<'v> Mover<'v> {
             return Ok(None);
         }
         let geometry = &self.volume.format.geometry;
-        let layout = Layout::of(&left, form, geometry)?;
+        let layout = Layout::new(&left, form, geometry)?;
         let Ok(clusters) = u32::try_from(layout.clusters) else { return Ok(None) };
         let space = &self.volume.space;
         let request = RoomRequest {
@@ -398,7 +398,7 @@ impl<'v> Mover<'v> {
         change(self.volume, |tx| {
             let mut node = tx.inode(self.number)?;
             let charged = tx.space_mut()?.give_room(&moving.room);
-            tx.map(&mut node).replace(&moving.laid.placed, moving.form, (charged, &moving.left))?;
+            tx.map(&mut node).replace(&moving.laid.placed, moving.form, charged, &moving.left)?;
             tx.note_map(&node);
             tx.store(&mut node)
         })?;

@@ -184,6 +184,7 @@ impl<'v> Leftovers<'v> {
     /// Asks the survey, of which there is one while anything is left.
     fn surveyed<T: Default>(&self, ask: impl FnOnce(&mut Survey) -> T) -> T {
         let mut survey = self.volume.order.survey();
+        // Without a survey nothing is reclaimed, and nothing is said of any inode.
         survey.as_mut().and_then(|survey| survey.as_mut()).map(ask).unwrap_or_default()
     }
 }

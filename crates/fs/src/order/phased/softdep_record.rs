@@ -83,7 +83,7 @@ impl SoftdepRecord {
     }
 
     /// A name left a block of a directory, and is to be seen there for a while.
-    pub(crate) fn keep(&mut self, block: u64, directory: InodeNumber, kept: RetainedName) {
+    pub(crate) fn retain(&mut self, block: u64, directory: InodeNumber, kept: RetainedName) {
         self.kept.entry(block).or_default().push(kept);
         self.left.insert(directory);
     }

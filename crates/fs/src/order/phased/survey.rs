@@ -126,6 +126,7 @@ impl Survey {
 
     fn count_name(&mut self, number: InodeNumber, appears: bool) {
         let (group, at) = self.page_index(number);
+        // A group without any inode in use at opening has no page: nothing of it can be left over.
         if let Some(names) = self.names.get_mut(group).and_then(|page| page.get_mut(at)) {
             *names = if appears { names.saturating_add(1) } else { names.saturating_sub(1) };
         }
