@@ -50,6 +50,9 @@ pub(crate) struct Transaction<'t> {
     pub(crate) now: Timestamp,
 }
 
+/// A block as a transaction leaves it: its number, what it is, its bytes.
+type Image = (u64, Role, Arc<[u8]>);
+
 /// A committed block that is not in its place.
 struct Waiting {
     role: Role,
@@ -215,11 +218,7 @@ impl LogWriter {
     }
 
     /// The blocks of a transaction, that of the superblock among them.
-    fn blocks_of(
-        &self,
-        transaction: &Transaction<'_>,
-        raw: &RawSuperblock,
-    ) -> Result<Vec<(u64, Role, Arc<[u8]>)>> {
+    fn blocks_of(&self, transaction: &Transaction<'_>, raw: &RawSuperblock) -> Result<Vec<Image>> {
         let mut frame = self.frame.clone();
         let inside = bytes::length(SUPERBLOCK_OFFSET)? & (frame.len() - 1);
         bytes::put(&mut frame, inside, raw.as_bytes())?;
@@ -292,7 +291,7 @@ impl LogWriter {
         Ok(self.log.offset(at)?)
     }
 
-    fn write_body(&mut self, blocks: &[(u64, Role, Arc<[u8]>)], revoked: &[u64]) -> Result<()> {
+    fn write_body(&mut self, blocks: &[Image], revoked: &[u64]) -> Result<()> {
         let cache = Arc::clone(&self.cache);
         let mut gathered = WriteBatch::new(&**cache.device());
         let format = self.log.format;
@@ -340,7 +339,7 @@ impl LogWriter {
     fn note_committed(
         &mut self,
         transaction: &Transaction<'_>,
-        blocks: Vec<(u64, Role, Arc<[u8]>)>,
+        blocks: Vec<Image>,
         revoked: &[u64],
         superblock: RawSuperblock,
     ) {
