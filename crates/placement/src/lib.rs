@@ -28,7 +28,7 @@
 //! // 40,000 clusters are one run over both groups.
 //! let grant = engine.allocate(&Request::data(Cluster(100), 40_000))?;
 //! assert_eq!(grant.run().count, 40_000);
-//! let run = grant.keep();
+//! let run = grant.into_run();
 //! assert_eq!(engine.free_clusters(), 25_536);
 //! engine.free(run)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
