@@ -155,9 +155,10 @@ fn ladders(root: &Path, found: &mut Vec<String>) {
             "{path}: has no ladder in xtask/src/tidy/rungs.rs; `cargo xtask figures` prints it"
         ));
     }
-    let mut exceptions = 0;
+    let (mut exceptions, mut tuples) = (0, Vec::new());
     for ladder in LADDERS {
         let units = units(root, ladder.path);
+        tuples.extend(tuple_parameters(&units));
         ladder::check(ladder, &Modules::of(&units), found);
         units.iter().for_each(|unit| rights::check(&unit.shown, &unit.code, found));
         exceptions +=
@@ -174,6 +175,7 @@ fn ladders(root: &Path, found: &mut Vec<String>) {
         }
     }
     by_path::check(exceptions, found);
+    parameters::check_tuples(&tuples, found);
 }
 
 /// Bounds of the tables that are wider than the code needs, so that something could grow back.
@@ -236,6 +238,16 @@ fn long_lists(units: &[Unit]) -> Vec<String> {
         let shown = unit.shown.clone();
         let lists = parameters::long_lists(&unit.code).into_iter();
         lists.map(move |(line, name, count)| format!("{shown}:{line}: {name} has {count}"))
+    };
+    units.iter().flat_map(of).collect()
+}
+
+/// Parameters that are tuples taken apart, with their places.
+fn tuple_parameters(units: &[Unit]) -> Vec<String> {
+    let of = |unit: &Unit| {
+        let shown = unit.shown.clone();
+        let tuples = parameters::tuples(&unit.code).into_iter();
+        tuples.map(move |(line, name)| format!("{shown}:{line}: {name}"))
     };
     units.iter().flat_map(of).collect()
 }

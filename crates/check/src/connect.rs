@@ -13,6 +13,7 @@ use super::kinds::directories::{DIRECTORY_CYCLE, DIRECTORY_PARENT, DIRECTORY_UNC
 use super::lost_found::{self, NewDirectory};
 use super::reporter::{Finding, Report};
 use super::subject::Subject;
+use ondisk::invariant;
 use platfs_device::Result;
 
 /// State of a directory in the search for a path to the root.
@@ -92,7 +93,7 @@ impl Climb {
             match *way {
                 Visit::Done => break,
                 Visit::OnPath => {
-                    cycle(subject, facts, report, self.lowest(at))?;
+                    cycle(subject, facts, report, self.lowest(at)?)?;
                     break;
                 }
                 Visit::Unseen => *way = Visit::OnPath,
@@ -110,17 +111,16 @@ impl Climb {
             }
         }
         for row in &self.path {
-            if let Some(way) = self.ways.get_mut(*row) {
-                *way = Visit::Done;
-            }
+            // Rows get on the path only after their own state was changed.
+            *invariant!(self.ways.get_mut(*row), "each row on the path has a state") = Visit::Done;
         }
         Ok(())
     }
 
     /// The lowest inode of the circle that closes at a row, wherever it was entered.
-    fn lowest(&self, at: usize) -> usize {
-        let from = self.path.iter().position(|row| *row == at).unwrap_or(0);
-        self.path.get(from..).and_then(|circle| circle.iter().min()).copied().unwrap_or(at)
+    fn lowest(&self, at: usize) -> Result<usize> {
+        let circle = self.path.iter().skip_while(|row| **row != at);
+        Ok(*invariant!(circle.min(), "a circle closes at a row on the path"))
     }
 }
 

@@ -7,6 +7,7 @@ use ondisk::units::{Block, InodeNumber};
 pub(super) use platfs_device::map::words;
 use platfs_device::map::{self, Failure, Map, Run};
 
+use super::slices::as_index;
 use super::subject::Subject;
 
 /// An inode in use, as its record stands.
@@ -47,6 +48,6 @@ pub(super) fn blocks(subject: &Subject, inode: &Inode) -> Result<Vec<Block>, Str
     if !dense || mapped < len {
         return Err("it has holes".to_owned());
     }
-    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    let len = as_index(len);
     Ok(runs.iter().flat_map(|run| (0..run.count).map(|at| Block(run.start.0 + at))).take(len).collect())
 }

@@ -15,6 +15,7 @@ use super::kinds::opening as kind;
 use super::parts::{Part, backup_of, expected, forget_uninit, is_possible, set_place};
 use super::places;
 use super::reporter::{Finding, Report};
+use super::slices::as_index;
 use super::staged::staging;
 use super::subject::Subject;
 use super::usual;
@@ -259,7 +260,7 @@ pub(super) fn read(
         }
         descriptors.extend(bytes.chunks_exact(size).map(RawGroupDescriptor::parse));
     }
-    descriptors.truncate(usize::try_from(geometry.groups).unwrap_or(usize::MAX));
+    descriptors.truncate(as_index(u64::from(geometry.groups)));
     Ok(descriptors)
 }
 
@@ -297,7 +298,7 @@ fn write_block(subject: &mut Subject, index: u32, block: Block) -> io::Result<()
     let mut changed = false;
     for (at, stored) in bytes.chunks_exact_mut(size).enumerate() {
         let group = Group(index * per_block + u32::try_from(at).unwrap_or(u32::MAX));
-        let Some(raw) = subject.descriptors.get_mut(usize::try_from(group.0).unwrap_or(usize::MAX)) else {
+        let Some(raw) = subject.descriptors.get_mut(as_index(u64::from(group.0))) else {
             break;
         };
         // One of which nothing is believed would pass for good with a new checksum.

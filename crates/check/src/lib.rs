@@ -96,6 +96,7 @@ mod reporter;
 mod resize;
 mod seed;
 mod shared;
+mod slices;
 mod space;
 mod staged;
 mod subject;

@@ -16,6 +16,7 @@ use super::facts::Facts;
 use super::issue::Location;
 use super::kinds::opening as kind;
 use super::reporter::{Finding, Report};
+use super::slices::put;
 use super::staged::staging;
 use super::subject::{JournalWrite, Subject};
 use platfs_device::Result;
@@ -333,8 +334,6 @@ fn empty(subject: &Subject, blocks: usize) -> RawJournalSuperblock {
 
 fn stage(subject: &Subject, place: Block, raw: &RawJournalSuperblock) -> Result<()> {
     let mut bytes = vec![0; subject.block_len()];
-    if let Some(head) = bytes.get_mut(..raw.as_bytes().len()) {
-        head.copy_from_slice(raw.as_bytes());
-    }
+    put(&mut bytes, 0, raw.as_bytes());
     subject.write(place, &bytes).map_err(staging("the journal's superblock"))
 }

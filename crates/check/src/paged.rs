@@ -1,6 +1,7 @@
 //! Tables of small facts per block or inode that take memory only where they were touched, and are
 //! shared by threads without locks.
 
+use super::slices::as_index;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -69,9 +70,8 @@ impl<T: Default> Paged<T> {
     /// Chunk, page in it, and cell in that.
     fn split(&self, cell: u64) -> (usize, usize, usize) {
         let page = cell >> self.log2;
-        let inside =
-            |number: u64, log2: u32| usize::try_from(number & ((1 << log2) - 1)).unwrap_or(usize::MAX);
-        let chunk = usize::try_from(page >> CHUNK_LOG2).unwrap_or(usize::MAX);
+        let inside = |number: u64, log2: u32| as_index(number & ((1 << log2) - 1));
+        let chunk = as_index(page >> CHUNK_LOG2);
         (chunk, inside(page, CHUNK_LOG2), inside(cell, self.log2))
     }
 

@@ -13,6 +13,7 @@ use super::facts::Facts;
 use super::issue::Location;
 use super::kinds::opening::MOUNT_PROTECTION;
 use super::reporter::{Finding, Report};
+use super::slices::put;
 use super::staged::staging;
 use super::subject::Subject;
 use platfs_device::{Device, Result};
@@ -99,9 +100,7 @@ pub(super) fn finish(subject: &mut Subject, facts: &Facts, verdict: Verdict) -> 
     let interval = subject.raw.s_mmp_update_interval.get();
     let clean = RawMmp::clean(subject.now.seconds.cast_unsigned(), interval, b"", b"");
     let mut bytes = vec![0; subject.block_len()];
-    if let Some(head) = bytes.get_mut(..size_of::<RawMmp>()) {
-        head.copy_from_slice(clean.as_bytes());
-    }
+    put(&mut bytes, 0, clean.as_bytes());
     subject.sealer.seal_mmp(&mut bytes);
     subject.write(place, &bytes).map_err(staging("the block of mount protection"))
 }

@@ -21,6 +21,7 @@ use super::kinds::opening::QUOTA_INODE_NUMBER;
 use super::kinds::space as kind;
 use super::named;
 use super::reporter::{Finding, Report};
+use super::slices::{as_index, put};
 use super::staged::staging;
 use super::subject::Subject;
 use platfs_device::{Device, Result};
@@ -290,7 +291,7 @@ impl StoredQuota {
             for block in blocks {
                 bytes.extend(subject.block(block).map_err(|error| error.to_string())?);
             }
-            bytes.truncate(usize::try_from(inode.size()).unwrap_or(usize::MAX));
+            bytes.truncate(as_index(inode.size()));
             Ok(bytes)
         });
         // Where reading fails, writing may too.
@@ -316,9 +317,7 @@ fn store(subject: &Subject, facts: &Facts, old: StoredQuota, contents: &[u8]) ->
         let mut bytes = vec![0; subject.block_len()];
         let (here, behind) = rest.split_at(rest.len().min(bytes.len()));
         rest = behind;
-        if let Some(head) = bytes.get_mut(..here.len()) {
-            head.copy_from_slice(here);
-        }
+        put(&mut bytes, 0, here);
         subject.write(*block, &bytes).map_err(staging)?;
     }
     inode.set_size(inode.size().max(len));

@@ -15,6 +15,7 @@ use super::issue::Location;
 use super::kinds::opening as kind;
 use super::log::clear_inode;
 use super::reporter::{Finding, Report};
+use super::slices::as_index;
 use super::staged::staging;
 use super::subject::Subject;
 use platfs_device::Result;
@@ -79,7 +80,7 @@ fn judge(subject: &Subject, inode: &Inode) -> Result<(), String> {
     let per_block = u64::from(pointers_per_block(subject.geometry.block_size));
     for index in 0..u64::from(subject.geometry.reserved_descriptor_blocks) {
         let slot = (u64::from(subject.geometry.descriptor_blocks()) + index) % per_block;
-        let stands = table.get(usize::try_from(slot).unwrap_or(usize::MAX)).copied().unwrap_or(0);
+        let stands = table.get(as_index(slot)).copied().unwrap_or(0);
         if u64::from(stands) != first + index {
             return Err(format!("entry {slot} of its map is {stands}, not {}", first + index));
         }
@@ -144,7 +145,7 @@ pub(super) fn finish(subject: &mut Subject, facts: &Facts) -> Result<()> {
 }
 
 fn put(block: &mut [u8], slot: u64, value: u64) {
-    let at = usize::try_from(slot).unwrap_or(usize::MAX).saturating_mul(4);
+    let at = as_index(slot).saturating_mul(4);
     if let Some(to) = block.get_mut(at..at.saturating_add(4)) {
         to.copy_from_slice(&low_u32(value).to_le_bytes());
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::copies::Copies;
+use super::slices::as_index;
 use platfs_device::{Device, Error, Protection};
 
 /// Bytes of a piece in which changes are kept: the smallest block there is.
@@ -25,7 +26,7 @@ fn too_much() -> io::Error {
 fn lay_over(offset: u64, buffer: &mut [u8], piece: u64, bytes: &[u8]) {
     let (start, end) = (piece * PIECE as u64, offset.saturating_add(buffer.len() as u64));
     let (from, until) = (start.max(offset), (start + PIECE as u64).min(end));
-    let inside = |at: u64, base: u64| usize::try_from(at - base).unwrap_or(usize::MAX);
+    let inside = |at: u64, base: u64| as_index(at - base);
     if let (Some(to), Some(from)) = (
         buffer.get_mut(inside(from, offset)..inside(until, offset)),
         bytes.get(inside(from, start)..inside(until, start)),
@@ -234,7 +235,7 @@ impl Device for Staged {
             }
             let start = piece * PIECE as u64;
             let (from, until) = (start.max(offset), (start + PIECE as u64).min(end));
-            let inside = |at: u64, base: u64| usize::try_from(at - base).unwrap_or(usize::MAX);
+            let inside = |at: u64, base: u64| as_index(at - base);
             if let (Some(to), Some(from)) = (
                 pieces
                     .get_mut(&piece)

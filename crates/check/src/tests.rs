@@ -96,3 +96,31 @@ fn holes_of_inode_tables_are_not_read() {
     // 65,536 inodes of 256 bytes.
     assert!(device.1.load(Ordering::Relaxed) < 4 << 20, "{:?} bytes", device.1);
 }
+
+/// Repairs all but what is put in the place of `.`.
+#[derive(Default)]
+struct KeepsDot(Vec<Issue>);
+
+impl Sink for KeepsDot {
+    fn issue(&mut self, issue: Issue) -> Decision {
+        let decision = if issue.kind.id == "directory-dot" { Decision::Leave } else { Decision::Repair };
+        self.0.push(issue);
+        decision
+    }
+}
+
+#[test]
+fn dotdot_has_no_repair_where_what_stays_before_it_takes_its_room() {
+    let device = MemoryDevice::new(8 << 20);
+    Plan::new(&MkfsOptions::new(FsType::Ext2), 8 << 20).unwrap().write(&device).unwrap();
+    let mut bytes = vec![0; 8 << 20];
+    device.read_at(0, &mut bytes).unwrap();
+    let dot = [2, 0, 0, 0, 12, 0, 1, 2, b'.', 0, 0, 0];
+    let root = (0..bytes.len()).step_by(1024).find(|at| bytes[*at..].starts_with(&dot)).unwrap();
+    // One entry of another name fills the block.
+    device.write_at(root as u64, &[2, 0, 0, 0, 0, 4, 1, 2, b'x']).unwrap();
+    let mut sink = KeepsDot::default();
+    check(Arc::new(device), &Options::default(), &mut sink).unwrap();
+    let dotdot = sink.0.iter().find(|issue| issue.kind.id == "directory-dotdot").unwrap();
+    assert_eq!(dotdot.repair, "", "it would be said to be put back, and not be");
+}

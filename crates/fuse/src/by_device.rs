@@ -34,14 +34,15 @@ pub(crate) fn serve(
     accept(&device, &offered, &Wish::new(options, false, LARGEST))?;
     let mut serving = Serving::new();
     let dispatcher = Dispatcher::new(service, PageFlusher::new(&device, options.threads.max(1) - 1));
-    spawn(&mut serving, (&device, &dispatcher), options)?;
+    spawn(&mut serving, &device, &dispatcher, options)?;
     Ok(serving)
 }
 
 /// Adds threads that serve what comes over the device, and one that watches them.
 pub(crate) fn spawn(
     serving: &mut Serving,
-    (device, dispatcher): (&Device, &Dispatcher),
+    device: &Device,
+    dispatcher: &Dispatcher,
     options: &Options,
 ) -> io::Result<()> {
     let watched = Arc::new(SchedulingState::new(serving.scheduling.clone()));
@@ -153,7 +154,7 @@ impl<'a> DeviceServer<'a> {
     /// Serves until the file system is unmounted.
     pub(crate) fn serve_all(&self, server_thread: &ServerThread) -> io::Result<()> {
         let (mut input, mut output) = (buffer(), buffer());
-        while self.serve_one(server_thread, (&mut input, &mut output))? != Served::Over {}
+        while self.serve_one(server_thread, &mut input, &mut output)? != Served::Over {}
         Ok(())
     }
 
@@ -161,7 +162,8 @@ impl<'a> DeviceServer<'a> {
     pub(crate) fn serve_one(
         &self,
         server_thread: &ServerThread,
-        (input, output): (&mut [u8], &mut [u8]),
+        input: &mut [u8],
+        output: &mut [u8],
     ) -> io::Result<Served> {
         let reader_gate = self.watched.reader_gate();
         reader_gate.enter();

@@ -68,7 +68,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             parts
             apply issue policies subject
             kinds paged parallel plausible seed staged
-            copies
+            copies slices
         ",
         knots: &[],
         long_lists: 0,

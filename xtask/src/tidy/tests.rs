@@ -1,7 +1,7 @@
 use super::citations::{Cited, check_invariants, check_sections};
 use super::modules::{Modules, Unit, without_tests};
 use super::rungs::Ladder;
-use super::{check, check_file, ladder, long_lists, packages, slack, words};
+use super::{check, check_file, ladder, long_lists, packages, slack, tuple_parameters, words};
 use std::path::Path;
 
 fn findings(file: &str, text: &str) -> Vec<String> {
@@ -150,6 +150,19 @@ fn circles_are_found_and_put_on_one_rung() {
     let mut found = Vec::new();
     ladder::slack(&SMALL, &modules, &mut found);
     assert_eq!(found.len(), 2, "{found:?}");
+}
+
+#[test]
+fn parameters_that_are_tuples_are_counted() {
+    let text = "fn plain(&self, a: (u8, u8), b: impl Fn(u8, (u8, u8)) -> u8) {}
+fn one(f: impl Fn(u8) -> u8, (a, b): (u8, &str), [c, d]: [u8; 2]) { f((1, 2)) }
+fn two<F: Fn((u8, u8))>(
+    &self,
+    (a, mut b): (F, Vec<(u8, u8)>),
+    c: u8, ((d, e), f): ((u8, u8), u8)) {}
+";
+    let found = tuple_parameters(&[Unit::new("a.rs", "a.rs", text)]);
+    assert_eq!(found, ["a.rs:2: one", "a.rs:3: two", "a.rs:3: two"]);
 }
 
 #[test]

@@ -14,14 +14,30 @@ const BOUNDS: &[(&[&str], usize)] = &[(&["crates/cli"], 9)];
 
 /// Names that were metaphors or single words for many things, and the term that took their place.
 pub(super) const RETIRED: &[(&str, &str)] = &[
+    ("Debt", "UnreservedWrites"),
     ("Dress", "CopiedAttributes"),
     ("Gatherer", "PageFlusher"),
+    ("Grown", "Versioned"),
+    ("Keeping", "SnapshotDevice"),
     ("Mute", "NullSink"),
+    ("Promptness", "SyncPolicy"),
+    ("Relief", "WritebackUrgency"),
     ("Reseeded", "SeedRepair"),
     ("Seat", "ServerThread"),
+    ("Sight", "Snapshot"),
+    ("Strays", "OrphanedGrants"),
+    ("Sureness", "Confidence"),
+    ("Towards", "RelocationGoal"),
     ("Turns", "SchedStats"),
     ("Voice", "Reporter"),
+    ("bury", "orphan_or_delete"),
+    ("doom", "mark_deleting"),
     ("giving_way", "idle_scheduling"),
+    ("in_need", "low_space"),
+    ("known_as", "logical"),
+    ("settlements", "free_generation"),
+    ("take_lent", "borrow_block"),
+    ("witness", "needs_recovery"),
 ];
 
 /// Lines of documentation in a file that begin with one of [`OPENINGS`].

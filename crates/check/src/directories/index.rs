@@ -21,6 +21,7 @@ use crate::kinds::directories::{
     INDEX_CHECKSUM, INDEX_COUNT, INDEX_LIMIT, INDEX_MISSING, INDEX_NODE, INDEX_ORDER, INDEX_OUTSIDE,
     INDEX_ROOT, INDEX_TWICE,
 };
+use crate::slices::as_index;
 use crate::subject::Subject;
 
 /// Hashes are even; this one is above all.
@@ -76,7 +77,7 @@ impl Walk<'_> {
     /// Walks from the root, whose bytes are given.
     pub(super) fn run(&mut self, root_bytes: &[u8]) -> Result<Hasher, Stop> {
         self.roles.clear();
-        self.roles.resize(usize::try_from(self.blocks.end()).unwrap_or(usize::MAX), Role::Unknown);
+        self.roles.resize(as_index(self.blocks.end()), Role::Unknown);
         let (hasher, levels) = self.root(root_bytes)?;
         self.take(FileBlock(0), FileBlock(0), Role::Index)?;
         let whole = Waiting { file_block: FileBlock(0), least: 0, most: HASH_MAX };
@@ -145,7 +146,7 @@ impl Walk<'_> {
 
     /// Gives a block its role, which it must not have yet.
     fn take(&mut self, block: FileBlock, from: FileBlock, role: Role) -> Result<(), Stop> {
-        match self.roles.get_mut(usize::try_from(block.0).unwrap_or(usize::MAX)) {
+        match self.roles.get_mut(as_index(u64::from(block.0))) {
             Some(cell) if *cell == Role::Unknown => {
                 *cell = role;
                 Ok(())
@@ -163,7 +164,7 @@ impl Walk<'_> {
         below: &mut Vec<Waiting>,
     ) -> Result<(), Stop> {
         let at = node.file_block;
-        let index = Index::parse(bytes, level, self.layout).map_err(|problem| {
+        let parsed = Index::parse(bytes, level, self.layout).map_err(|problem| {
             let kind = match problem {
                 BrokenIndex::Limit(..) => &INDEX_LIMIT,
                 BrokenIndex::Count(..) => &INDEX_COUNT,
@@ -175,18 +176,18 @@ impl Walk<'_> {
             return Err(fault(&INDEX_CHECKSUM, at, "the checksum does not fit"));
         }
         let mut before = node.least;
-        for (position, entry) in index.iter().enumerate() {
+        for (position, entry) in parsed.iter().enumerate() {
             let least = if position == 0 { node.least } else { entry.hash & !1 };
             if least < before || least > node.most {
                 let found = format!("hash {least:#010x} behind {before:#010x}");
                 return Err(fault(&INDEX_ORDER, at, found));
             }
-            if self.roles.get(usize::try_from(entry.block.0).unwrap_or(usize::MAX)).is_none() {
+            if self.roles.get(as_index(u64::from(entry.block.0))).is_none() {
                 let found = format!("leads to block {} of {}", entry.block, self.roles.len());
                 return Err(fault(&INDEX_OUTSIDE, at, found));
             }
             // The range of a block ends where the next one's begins: names of that hash may be in both.
-            let most = index.get(position + 1).map_or(node.most, |next| next.hash & !1);
+            let most = parsed.get(position + 1).map_or(node.most, |next| next.hash & !1);
             below.push(Waiting { file_block: entry.block, least, most });
             before = least;
         }

@@ -24,6 +24,7 @@ use crate::kinds::directories::{
     ENTRY_RESERVED, ENTRY_ROOT, ENTRY_SELF, ENTRY_TYPE, ENTRY_UNUSED, ENTRY_VALUE, INDEX_HASH,
 };
 use crate::reporter::{Finding, Reporter};
+use crate::slices::put;
 
 /// Least length of an encrypted name: one block of the cipher.
 const ENCRYPTED_MIN: usize = 16;
@@ -77,12 +78,6 @@ struct LiveEntry {
     file_type: Option<FileType>,
     type_code: u8,
     name: Range<usize>,
-}
-
-fn put(bytes: &mut [u8], at: usize, with: &[u8]) {
-    if let Some(to) = bytes.get_mut(at..at + with.len()) {
-        to.copy_from_slice(with);
-    }
 }
 
 /// Makes an entry an unused one of the same length.
@@ -594,8 +589,10 @@ impl Examiner<'_> {
         let found = second.map_or("nothing that can be read".into(), |entry| {
             format!("`{}` leading to inode {}", entry.name.escape_ascii(), raw_inode(entry.inode))
         });
-        if !reporter.found(&DIRECTORY_DOTDOT, || Finding::new(self.place(region), found, "`..` is put back"))
-        {
+        // An entry in place of `.` that was to stay may reach to the end of the block.
+        let has_room = bytes.len().saturating_sub(at) >= dirent::MIN_ENTRY_LEN;
+        let repair = if has_room { "`..` is put back" } else { "" };
+        if !reporter.found(&DIRECTORY_DOTDOT, || Finding::new(self.place(region), found, repair)) {
             self.facts.dotdot_left.insert(u64::from(self.inode.number().index()));
             self.whole.stays = true;
             return false;

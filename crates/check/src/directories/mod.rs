@@ -31,6 +31,7 @@ use super::issue::Location;
 use super::kinds::directories::{DIRECTORY_TWICE, NO_ROOM};
 use super::parallel;
 use super::reporter::{Finding, Report, Reporter};
+use super::slices::as_index;
 use super::subject::Subject;
 use platfs_device::Result;
 
@@ -105,7 +106,7 @@ fn silently(pass: &Pass<'_>, report: &mut Report<'_>) -> Vec<usize> {
     let begun = |piece| report.progress("directories", piece, pieces);
     parallel::share(pass.subject.threads, pieces, begun, |piece| {
         let mut scratch = Scratch::default();
-        let first = usize::try_from(piece).unwrap_or(usize::MAX).saturating_mul(PIECE);
+        let first = as_index(piece).saturating_mul(PIECE);
         for row in first..rows.min(first.saturating_add(PIECE)) {
             let Some(inode) = facts.directories.get(row).map(|row| row.inode) else { continue };
             let mut reporter = Reporter::silent();

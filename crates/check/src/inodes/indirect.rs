@@ -12,6 +12,7 @@ use super::record::Examination;
 use super::special::Role;
 use crate::kinds::Kind;
 use crate::kinds::inodes::{BAD_BLOCKS, DIRECTORY_TOO_LARGE, POINTER_BLOCK, POINTER_RANGE};
+use crate::slices::put;
 
 /// Repair of the inode that keeps blocks for descriptors.
 const RESIZE_REPAIR: &str = "the inode is recreated; which blocks it has follows from the size of the volume";
@@ -255,7 +256,5 @@ impl Examination<'_, '_, '_, '_> {
 }
 
 fn clear(bytes: &mut [u8], at: usize) {
-    if let Some(slot) = bytes.get_mut(at..at + block_map::POINTER_LEN) {
-        slot.fill(0);
-    }
+    put(bytes, at, &[0; block_map::POINTER_LEN]);
 }

@@ -25,6 +25,7 @@ use crate::facts::Facts;
 use crate::issue::{Decision, Issue, Location, Sink};
 use crate::kinds::inodes::BLOCKS_SHARED;
 use crate::reporter::{Finding, Report};
+use crate::slices::put;
 use crate::staged::staging;
 use crate::subject::Subject;
 use platfs_device::Result;
@@ -556,9 +557,7 @@ impl Examination<'_, '_, '_, '_> {
             } else if to != 0 {
                 mover.copy(block, to)?;
             }
-            if let Some(slot) = bytes.get_mut(at..at + block_map::POINTER_LEN) {
-                slot.copy_from_slice(&low_u32(to).to_le_bytes());
-            }
+            put(bytes, at, &low_u32(to).to_le_bytes());
         }
         Ok(())
     }

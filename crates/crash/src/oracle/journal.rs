@@ -43,7 +43,8 @@ fn is_tree(found: &Tree, model: &Model, others: &Ages<'_>, current: &dyn Fn(u32)
 fn has_contents(
     found: &Tree,
     model: &Model,
-    (first, later): (&Ages<'_>, &Ages<'_>),
+    first: &Ages<'_>,
+    later: &Ages<'_>,
     strict: bool,
 ) -> Result<(), String> {
     for (path, node) in &model.names {
@@ -120,7 +121,7 @@ pub(crate) fn judge(volume: &Volume, mut found: Tree, run: &Run, state: &State<'
         let current = |id| rule != Rule::Late || at(state.floor(id)) <= call;
         if history[call].whole == whole && is_tree(&found, &history[call], &others, &current) {
             let first = |id| if current(id) { &history[call..=call] } else { &history[..0] };
-            match has_contents(&found, &history[call], (&first, &later), rule != Rule::Names) {
+            match has_contents(&found, &history[call], &first, &later, rule != Rule::Names) {
                 Err(what) => why = format!("as of call {call}: {what}"),
                 Ok(()) => return Ok(()),
             }

@@ -131,7 +131,7 @@ impl DeviceReader {
         let mut came = DeviceMessages::default();
         let place = DeviceServer::new(&self.device, &self.dispatcher, &self.unwatched);
         loop {
-            match place.serve_one(server_thread, (input, output))? {
+            match place.serve_one(server_thread, input, output)? {
                 Served::Answered => came.requests += 1,
                 Served::Silently => {}
                 Served::Nothing => return Ok(came),

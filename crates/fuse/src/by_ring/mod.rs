@@ -65,6 +65,7 @@ fn plan(queues: u16, threads: usize) -> Vec<Vec<u16>> {
     let least = if threads > 1 && usize::from(queues) * 2 <= THREADS_MAX { 2 } else { 1 };
     let each = (threads / usize::from(queues)).max(least);
     let total = (usize::from(queues) * each).min(THREADS_MAX);
+    // Slots go round the threads queue by queue, so that the slots of one queue fall to different threads.
     let mut plan = vec![Vec::new(); total];
     for (index, queue) in (0..each).flat_map(|_| 0..queues).enumerate() {
         if let Some(slots) = plan.get_mut(index % total) {
@@ -80,6 +81,7 @@ fn may_wait(plan: &[Vec<u16>], threads: usize) -> usize {
     let mut at = vec![0_usize; queues];
     for slots in plan {
         let mut slots = slots.clone();
+        // Two slots of one queue at one thread can't wait for each other.
         slots.dedup();
         for queue in slots {
             if let Some(count) = at.get_mut(usize::from(queue)) {
@@ -93,6 +95,7 @@ fn may_wait(plan: &[Vec<u16>], threads: usize) -> usize {
 /// Bytes for each of `slots` slots; a power of two.
 fn payload(slots: usize) -> usize {
     let largest = usize::try_from(LARGEST).unwrap_or(LEAST);
+    // Only pages that were used take memory, but the bound must hold when all were.
     let share = MEMORY / slots.max(1);
     let power = if share.is_power_of_two() { share } else { share.next_power_of_two() / 2 };
     power.clamp(LEAST, largest)
@@ -109,6 +112,7 @@ pub(crate) fn serve(
     let threads = options.threads.max(1);
     let queues = if offered.offer.has_rings() { processors::possible().unwrap_or(0) } else { 0 };
     let plan = if queues > 0 { plan(queues, threads) } else { Vec::new() };
+    // Looked at before the first ring is made: a server that runs out of descriptors later can't open files.
     let plan = if may_have(plan.len()) { plan } else { Vec::new() };
     let dispatcher = Dispatcher::new(service, PageFlusher::new(&device, may_wait(&plan, threads)));
     let mut serving = Serving::new();
@@ -119,8 +123,7 @@ pub(crate) fn serve(
         largest = payload(plan.iter().map(Vec::len).sum());
         // Where a ring can't be made, the device alone is used.
         let watched = Arc::new(SchedulingState::new(serving.scheduling.clone()));
-        let parts = (&device_reader, &watched);
-        let made = waiting(&mut serving, parts, plan, largest);
+        let made = waiting(&mut serving, &device_reader, &watched, plan, largest);
         rings = made.unwrap_or_else(|_| {
             // The threads end, and give back what they hold.
             let _ = std::mem::replace(&mut serving, Serving::new()).wait();
@@ -132,6 +135,7 @@ pub(crate) fn serve(
     }
     let has_rings = !rings.is_empty();
     let wish = Wish::new(options, has_rings, u32::try_from(largest).unwrap_or(LARGEST));
+    // Rings are made before the answer: once it has accepted, the kernel uses them, and there is no way back.
     if by_device::accept(&device, &offered, &wish)?.has_rings() {
         serving.transport = Transport::Ring;
     }
@@ -144,7 +148,7 @@ pub(crate) fn serve(
         serving.catch_up = CatchUp::by(move || others.catch_up());
         device_reader.start(&mut serving, threads)?;
     } else {
-        by_device::spawn(&mut serving, (&device, &dispatcher), options)?;
+        by_device::spawn(&mut serving, &device, &dispatcher, options)?;
     }
     Ok(serving)
 }
@@ -152,7 +156,8 @@ pub(crate) fn serve(
 /// Starts the threads, and waits until each has its ring. They go on when their sender says so.
 fn waiting(
     serving: &mut Serving,
-    (device_reader, watched): (&Arc<DeviceReader>, &Arc<SchedulingState>),
+    device_reader: &Arc<DeviceReader>,
+    watched: &Arc<SchedulingState>,
     plan: Vec<Vec<u16>>,
     payload: usize,
 ) -> io::Result<Vec<Sender<()>>> {
@@ -230,6 +235,7 @@ impl Server {
         if go.recv().is_err() {
             return Ok(());
         }
+        // A slot that the kernel gives back with an error is not registered again. With the last one this thread ends.
         let mut live = self.ring.slots();
         let mut was_used = vec![false; live];
         for slot in 0..live {
@@ -284,6 +290,7 @@ impl Server {
                     Outcome::Silence => (header.unique, Ok(0)),
                 }
             }
+            // The header can't be trusted for its number. The slot's own is known, and without an answer it is lost.
             Err(_) => (commit, Err(Errno::IO)),
         };
         set(fields, 0, &wire::out_header(unique, done));
@@ -320,11 +327,14 @@ impl Work<'_> {
         let fixed = fields.get(OPERATION_AT..OPERATION_AT + 128).unwrap_or_default();
         let Some(request) = payload.get(..len) else { return MALFORMED };
         let dispatcher = self.at.device_reader.dispatcher();
+        // Request and answer share the payload. A long answer is written there at once, so the short request moves away; else
+        // the short answer is kept apart until the request is no longer needed.
         if wire::may_answer_at_length(header.operation) {
             let Some(copy) = self.short.get_mut(..len) else { return MALFORMED };
             copy.copy_from_slice(request);
             return dispatcher.serve(header, Body::Parted { fixed, rest: copy }, payload);
         }
+        // Nodes that the kernel has forgotten may be removed files whose space `statfs` must count.
         if wire::is_about_room(header.operation) {
             self.at.device_reader.catch_up();
         }

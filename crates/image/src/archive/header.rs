@@ -181,9 +181,12 @@ impl<'a> Header<'a> {
 /// Puts the checksum of `block` into its place: six octal digits, NUL, blank.
 pub fn seal(block: &mut [u8; BLOCK]) {
     let sum = Header(block).sum();
-    if let Some(place) = block.get_mut(field::CHECKSUM) {
-        place.copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    }
+    field_mut(block, field::CHECKSUM).copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+}
+
+/// Bytes of a field, whose place is a constant inside of the header ([`field`]).
+pub(super) fn field_mut(block: &mut [u8; BLOCK], place: Range<usize>) -> &mut [u8] {
+    &mut block[place]
 }
 
 /// Rounds a data size up to whole blocks; `None` on overflow.

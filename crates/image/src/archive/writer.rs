@@ -184,19 +184,15 @@ fn sparse_map(entry: &Entry) -> Vec<u8> {
 }
 
 fn put_text(block: &mut [u8; BLOCK], place: Range<usize>, text: &[u8]) {
-    if let Some(target) = block.get_mut(place) {
-        for (slot, &byte) in target.iter_mut().zip(text) {
-            *slot = byte;
-        }
+    for (slot, &byte) in header::field_mut(block, place).iter_mut().zip(text) {
+        *slot = byte;
     }
 }
 
 /// Puts a number into its field; returns false, and leaves zero there, if only a record can hold it.
 fn put_number(block: &mut [u8; BLOCK], place: Range<usize>, value: i64) -> bool {
     let fits = number::fits_octal(value, place.len());
-    if let Some(target) = block.get_mut(place) {
-        number::write(target, if fits { value } else { 0 });
-    }
+    number::write(header::field_mut(block, place), if fits { value } else { 0 });
     fits
 }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use sha2::{Digest, Sha256};
 
-use super::contents::{Contents, PIECE};
+use super::contents::{Contents, PIECE_LEN};
 
 pub(super) fn text(contents: &Contents, alive: &mut dyn FnMut(u64) -> io::Result<()>) -> io::Result<String> {
     let block = contents.block;
@@ -41,9 +41,9 @@ fn hash(
 ) -> io::Result<String> {
     let mut hash = Sha256::new();
     let (mut at, end) = (blocks.start * contents.block, (blocks.end * contents.block).min(contents.len));
-    let mut bytes = vec![0; usize::try_from(PIECE).unwrap_or(usize::MAX)];
+    let mut bytes = vec![0; PIECE_LEN];
     while at < end {
-        let len = usize::try_from((end - at).min(PIECE)).unwrap_or(usize::MAX);
+        let len = usize::try_from(end - at).map_or(PIECE_LEN, |left| left.min(PIECE_LEN));
         let Some(piece) = bytes.get_mut(..len) else { break };
         contents.read(at, piece)?;
         hash.update(piece);

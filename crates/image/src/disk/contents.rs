@@ -14,7 +14,8 @@ use platfs::ondisk::units::Group;
 use platfs::{OpenOptions, Volume};
 
 /// Bytes read at once.
-pub(super) const PIECE: u64 = 1 << 20;
+pub(super) const PIECE: u64 = PIECE_LEN as u64;
+pub(super) const PIECE_LEN: usize = 1 << 20;
 
 /// A disk with a volume on it.
 pub(super) struct Contents {

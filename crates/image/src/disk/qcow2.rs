@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use super::contents::{Contents, PIECE, is_zero};
+use super::contents::{Contents, PIECE, PIECE_LEN, is_zero};
 
 const CLUSTER_LOG2: u32 = 16;
 const CLUSTER: u64 = 1 << CLUSTER_LOG2;
@@ -83,7 +83,7 @@ fn data(
     alive: &mut dyn FnMut(u64) -> io::Result<()>,
 ) -> io::Result<Vec<Run>> {
     let mut runs: Vec<Run> = Vec::new();
-    let mut bytes = vec![0; usize::try_from(PIECE).unwrap_or(usize::MAX)];
+    let mut bytes = vec![0; PIECE_LEN];
     for range in contents.units(PIECE) {
         for piece in range {
             contents.read(piece * PIECE, &mut bytes)?;

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 
-use super::contents::{Contents, PIECE};
+use super::contents::{Contents, PIECE_LEN};
 
 const LEVEL: i32 = 9;
 /// A frame that decompressors leave out, and the end of a table of frames.
@@ -21,10 +21,10 @@ pub(super) fn write(
     compressor.include_checksum(true)?;
     let mut table = Vec::new();
     let mut frames = 0_u32;
-    let mut bytes = vec![0; usize::try_from(PIECE).unwrap_or(usize::MAX)];
+    let mut bytes = vec![0; PIECE_LEN];
     let mut at = 0;
     while at < contents.len {
-        let len = usize::try_from((contents.len - at).min(PIECE)).unwrap_or(usize::MAX);
+        let len = usize::try_from(contents.len - at).map_or(PIECE_LEN, |left| left.min(PIECE_LEN));
         let Some(piece) = bytes.get_mut(..len) else { break };
         contents.read(at, piece)?;
         let packed = compressor.compress(piece)?;

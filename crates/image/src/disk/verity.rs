@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use sha2::{Digest, Sha256};
 
 use super::bmap::hex;
-use super::contents::{Contents, PIECE};
+use super::contents::{Contents, PIECE, PIECE_LEN};
 
 /// Bytes of a block of hashes.
 pub(super) const HASH_BLOCK: u64 = 4096;
@@ -121,7 +121,7 @@ pub(super) fn write(
     let mut verity = Verity { root: [0; HASH_LEN], salt, uuid, offset, data_block, data_blocks };
     let levels = levels(data_blocks, offset + HEADER_LEN.next_multiple_of(HASH_BLOCK));
     let mut tree = Tree { file, salt, levels, root: [0; HASH_LEN] };
-    tree.of_data(contents, (data_block, data_blocks), alive)?;
+    tree.of_data(contents, data_block, data_blocks, alive)?;
     for level in 1..=tree.levels.len() {
         tree.level(level)?;
     }
@@ -167,10 +167,11 @@ impl Tree<'_> {
     fn of_data(
         &mut self,
         contents: &Contents,
-        (size, count): (u64, u64),
+        size: u64,
+        count: u64,
         alive: &mut dyn FnMut(u64) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut piece = vec![0; usize::try_from(PIECE).unwrap_or(usize::MAX)];
+        let mut piece = vec![0; PIECE_LEN];
         let whole = usize::try_from(size).unwrap_or(usize::MAX);
         let mut hashes = Vec::new();
         let (mut at, end) = (0, count * size);

@@ -111,7 +111,8 @@ pub(super) struct Difference<'a> {
 impl<'a> Difference<'a> {
     pub(super) fn new(
         sink: &'a mut dyn Sink,
-        (was, now): (&'a Volume, &'a Volume),
+        was: &'a Volume,
+        now: &'a Volume,
         tell: &'a OnChange<'a>,
         is_layer: bool,
     ) -> Self {
@@ -135,11 +136,13 @@ impl<'a> Difference<'a> {
         let failed = older(item.path);
         let (was, now) = (self.was.metadata(number).map_err(&failed)?, item.metadata);
         if was.file_type != now.file_type {
+            // Of another type, nothing else can be compared, and all of it is exported anyway.
             return Ok(vec![Aspect::Type]);
         }
         let xattrs = self.was.inode(number).xattrs().map_err(&failed)?;
         let mut found = Vec::new();
         let mut note = |differs: bool, aspect| found.extend(differs.then_some(aspect));
+        // Neither size of directories nor change times count: they follow from other changes, or from copying.
         note(!self.has_same_contents(item, number, &was)?, Aspect::Contents);
         note(was.permissions != now.permissions, Aspect::Mode);
         note((was.uid, was.gid) != (now.uid, now.gid), Aspect::Owner);
@@ -175,8 +178,10 @@ impl<'a> Difference<'a> {
     fn gone(&mut self, item: &Item<'_>, number: InodeNumber) -> Result<(), ExportError> {
         let entries: Result<Vec<_>, _> = self.was.read_dir(number).and_then(Iterator::collect);
         let mut entries = entries.map_err(older(item.path))?;
+        // An index lists by hash, whose seed differs from volume to volume; output must not.
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         for entry in entries {
+            // lost+found is part of a format, not of a tree: a whiteout of it would remove nothing that users see.
             let is_own = item.path.is_empty() && entry.name == b"lost+found";
             match self.now.lookup(item.metadata.inode, &entry.name) {
                 Err(platfs::Error::NotFound) if !is_own => {}
@@ -194,6 +199,7 @@ impl<'a> Difference<'a> {
     fn whiteout(&mut self, item: &Item<'_>, name: &[u8]) -> Result<(), ExportError> {
         let name = [WHITEOUT, name].concat();
         let path = join(item.path, &name);
+        // A whiteout is an empty file with the directory's owner and times, so that equal volumes give equal layers.
         let metadata = Metadata {
             file_type: FileType::Regular,
             permissions: 0o644,
@@ -234,6 +240,7 @@ impl<'a> Difference<'a> {
                 PathChange::Changed(aspects)
             }
         };
+        // Readers of a layer would take the file for the removal of another.
         if self.is_layer && item.name.starts_with(WHITEOUT) {
             return Err(ExportError::Whiteout { path: item.path.to_vec() });
         }
@@ -257,6 +264,7 @@ impl Sink for Difference<'_> {
             Some(number) if self.is_directory(number, item.path)? => Some(number),
             _ => None,
         };
+        // The OCI specification asks for whiteouts before their siblings.
         if let Some(number) = directory {
             self.gone(item, number)?;
         }
@@ -291,6 +299,7 @@ impl Sink for Difference<'_> {
     fn link(&mut self, item: &Item<'_>, first: &[u8]) -> Result<(), ExportError> {
         let found = self.older(item)?;
         let is_same = found.is_some() && self.firsts.get(first) == Some(&found);
+        // The first name was not passed on, because nothing changed; neither is this one, which would lead nowhere.
         if is_same && !self.passed.contains(first) {
             return Ok(());
         }

@@ -82,7 +82,7 @@ impl DirectorySink {
         if end < item.metadata.size {
             file.set_len(item.metadata.size).map_err(wrote)?;
         }
-        self.dress(&Handle::from(file), item.path, (item.metadata, &item.xattrs))
+        self.dress(&Handle::from(file), item.path, item.metadata, &item.xattrs)
     }
 
     /// Gives a new file the attributes that it has not yet. The owner comes first, since setting it clears capabilities and
@@ -91,7 +91,8 @@ impl DirectorySink {
         &mut self,
         handle: &Handle,
         path: &[u8],
-        (metadata, xattrs): (&Metadata, &[Xattr]),
+        metadata: &Metadata,
+        xattrs: &[Xattr],
     ) -> Result<(), ExportError> {
         let has = handle.facts().map_err(|error| self.failed("look at", path, error))?;
         let owned = self.give_away(handle, &has, metadata);
@@ -166,7 +167,7 @@ impl Sink for DirectorySink {
         // Above the base there is nothing to go to.
         let opened = opened.and_then(|()| self.way.leave().map_or_else(|| self.base.try_clone(), Ok));
         let handle = Handle::from(opened.map_err(|error| self.failed("enter", &level.path, error))?);
-        self.dress(&handle, &level.path, (&level.metadata, &level.xattrs))
+        self.dress(&handle, &level.path, &level.metadata, &level.xattrs)
     }
 
     fn file(&mut self, item: &Item<'_>, data: &mut Contents<'_>) -> Result<(), ExportError> {
@@ -179,7 +180,7 @@ impl Sink for DirectorySink {
             Ok(()) => {
                 let handle = here.handle(OsStr::from_bytes(item.name));
                 let handle = handle.map_err(|error| self.failed("open", item.path, error))?;
-                self.dress(&handle, item.path, (item.metadata, &item.xattrs))
+                self.dress(&handle, item.path, item.metadata, &item.xattrs)
             }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied && is_device => {
                 self.lacks_devices = true;

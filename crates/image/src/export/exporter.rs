@@ -159,7 +159,7 @@ impl<'v> Exporter<'v> {
 
     fn filter(&self, sink: &mut dyn Sink, is_archive: bool) -> Result<(), ExportError> {
         let Some((older, tell)) = self.since else { return self.walk(sink) };
-        self.walk(&mut Difference::new(sink, (older, self.volume), tell, is_archive))
+        self.walk(&mut Difference::new(sink, older, self.volume, tell, is_archive))
     }
 
     fn walk(&self, sink: &mut dyn Sink) -> Result<(), ExportError> {

@@ -46,7 +46,7 @@ pub(super) fn layer(
         return Ok(true);
     }
     builder.begin_layer();
-    tar::read_layer(reading, builder, (section, WhiteoutStyle::Overlayfs), name)?;
+    tar::read_layer(reading, builder, section, name, WhiteoutStyle::Overlayfs)?;
     Ok(false)
 }
 
@@ -55,7 +55,8 @@ pub(super) fn layer(
 pub(super) fn image_in(
     reading: &mut Reading,
     builder: &mut CatalogueBuilder,
-    (path, directory): (&Path, Directory),
+    path: &Path,
+    directory: Directory,
 ) -> Result<Option<Directory>, SourceError> {
     let has =
         |name: &str| inside(&directory, Path::new(name)).is_ok_and(|(facts, _)| facts.kind == Kind::File);
@@ -90,7 +91,7 @@ fn image(
 ) -> Result<bool, SourceError> {
     let (known, names) = (reading.warnings.len(), reading.names(builder));
     let mut inner = CatalogueBuilder::new(SourceOptions::new())?;
-    match tar::read_over(reading, &mut inner, section, (name, names)) {
+    match tar::read_over(reading, &mut inner, section, name, names) {
         // A link to what a lower source holds: it is no image, but a part of a tree.
         Err(SourceError::Tree { error: CatalogueError::NoTarget { .. }, .. }) => {
             reading.warnings.truncate(known);

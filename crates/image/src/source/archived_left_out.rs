@@ -28,7 +28,8 @@ pub(super) fn layer(
 pub(super) fn image_in(
     _: &mut Reading,
     _: &mut CatalogueBuilder,
-    (path, directory): (&Path, Directory),
+    path: &Path,
+    directory: Directory,
 ) -> Result<Option<Directory>, SourceError> {
     match inside(&directory, Path::new("oci-layout")) {
         Ok(_) => Err(SourceError::LeftOut { archive: path.display().to_string() }),

@@ -126,7 +126,7 @@ impl SourceOptions {
         let name = path.display().to_string();
         let section = match OpenedSource::at(path)? {
             OpenedSource::Directory(directory) => {
-                archived::image_in(&mut reading, &mut builder, (path, directory))?;
+                archived::image_in(&mut reading, &mut builder, path, directory)?;
                 return Ok(reading.configuration);
             }
             OpenedSource::Stream(_) => return Ok(None),
@@ -221,12 +221,12 @@ impl SourceOptions {
         let section = match layer {
             Layer::Path(path) => match OpenedSource::at(path)? {
                 OpenedSource::Directory(directory) => {
-                    let directory = match archived::image_in(reading, builder, (path, directory))? {
+                    let directory = match archived::image_in(reading, builder, path, directory)? {
                         None => return Ok(true),
                         Some(directory) => directory,
                     };
                     builder.begin_layer();
-                    return directory::read_layer(reading, builder, (path, directory)).map(|()| false);
+                    return directory::read_layer(reading, builder, path, directory).map(|()| false);
                 }
                 OpenedSource::File(packed) => compression::unpacked(reading, packed, &name)?,
                 OpenedSource::Stream(stream) => compression::spool_stream(reading, stream, &name)?,
@@ -239,11 +239,11 @@ impl SourceOptions {
     fn directory(&self, path: &Path, directory: Directory) -> Result<Source, SourceError> {
         let mut reading = Reading::new(self)?;
         let mut builder = CatalogueBuilder::new(self.clone())?;
-        let Some(directory) = archived::image_in(&mut reading, &mut builder, (path, directory))? else {
+        let Some(directory) = archived::image_in(&mut reading, &mut builder, path, directory)? else {
             return self.finish(reading, builder);
         };
         self.refuse_image_options(&path.display().to_string())?;
-        directory::read(&mut reading, &mut builder, (path, directory))?;
+        directory::read(&mut reading, &mut builder, path, directory)?;
         self.finish(reading, builder)
     }
 

@@ -22,7 +22,7 @@ pub(super) fn read(
     section: &Section,
     name: &str,
 ) -> Result<(), SourceError> {
-    read_over(reading, builder, section, (name, Arc::default()))
+    read_over(reading, builder, section, name, Arc::default())
 }
 
 /// Reads an archive over a tree whose tables of users and groups give the numbers of owners, too.
@@ -33,7 +33,8 @@ pub(super) fn read_over(
     reading: &mut Reading,
     builder: &mut CatalogueBuilder,
     section: &Section,
-    (name, names): (&str, Arc<Names>),
+    name: &str,
+    names: Arc<Names>,
 ) -> Result<(), SourceError> {
     let origin = builder.add_section(section.clone());
     let mut reader = begin(section, name)?.over(names);
@@ -79,8 +80,9 @@ impl WhiteoutStyle {
 pub(super) fn read_layer(
     reading: &mut Reading,
     builder: &mut CatalogueBuilder,
-    (section, signs): (&Section, WhiteoutStyle),
+    section: &Section,
     name: &str,
+    signs: WhiteoutStyle,
 ) -> Result<(), SourceError> {
     let names = reading.names(builder);
     let mut reader = begin(section, name)?.over(Arc::clone(&names));
@@ -102,29 +104,38 @@ pub(super) fn read_layer(
         .map_err(|error| tree(name, error))?;
     }
     keep_warnings(reading, &reader, name);
-    let again = Reader::new(section).over(names);
-    if entries { read_without_whiteouts(reading, builder, (section, again, signs), name) } else { Ok(()) }
+    let mut again = Layer { section, reader: Reader::new(section).over(names), name, signs };
+    if entries { again.read_without_whiteouts(reading, builder) } else { Ok(()) }
 }
 
-fn read_without_whiteouts(
-    reading: &mut Reading,
-    builder: &mut CatalogueBuilder,
-    (section, mut reader, signs): (&Section, Reader<&Section>, WhiteoutStyle),
-    name: &str,
-) -> Result<(), SourceError> {
-    let origin = builder.add_section(section.clone());
-    while let Some(mut entry) = next(reading, &mut reader, name)? {
-        reading.meter.file()?;
-        let is_whiteout = signs.of(&entry, name)? == Sign::Whiteout;
-        if !is_whiteout && !split_name(&entry.path).1.starts_with(WHITEOUT) {
-            if signs == WhiteoutStyle::Overlayfs {
-                entry.xattrs = overlayfs::shown(&entry.xattrs);
+/// A layer whose whiteouts have acted on lower ones.
+struct Layer<'s> {
+    section: &'s Section,
+    reader: Reader<&'s Section>,
+    name: &'s str,
+    signs: WhiteoutStyle,
+}
+
+impl Layer<'_> {
+    fn read_without_whiteouts(
+        &mut self,
+        reading: &mut Reading,
+        builder: &mut CatalogueBuilder,
+    ) -> Result<(), SourceError> {
+        let (name, origin) = (self.name, builder.add_section(self.section.clone()));
+        while let Some(mut entry) = next(reading, &mut self.reader, name)? {
+            reading.meter.file()?;
+            let is_whiteout = self.signs.of(&entry, name)? == Sign::Whiteout;
+            if !is_whiteout && !split_name(&entry.path).1.starts_with(WHITEOUT) {
+                if self.signs == WhiteoutStyle::Overlayfs {
+                    entry.xattrs = overlayfs::shown(&entry.xattrs);
+                }
+                put(builder, &entry, origin).map_err(|error| tree(name, error))?;
+                reading.bounds.tree(builder, name)?;
             }
-            put(builder, &entry, origin).map_err(|error| tree(name, error))?;
-            reading.bounds.tree(builder, name)?;
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Splits a path into the part before the last name, with its slash, and the last name.

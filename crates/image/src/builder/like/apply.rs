@@ -169,7 +169,7 @@ impl<'a> Applier<'a, '_> {
             let Some(number) = self.inode(*node) else { continue };
             let written = match contents {
                 Contents::Same => Ok(()),
-                Contents::InPlace(_) => self.write_in_place(&mut source, *node, (number, contents)),
+                Contents::InPlace(_) => self.write_in_place(&mut source, *node, number, contents),
                 Contents::Afresh => {
                     let to = (self.volume, number);
                     copy_file(to, (catalogue, *node), &mut source, self.meter)
@@ -189,7 +189,8 @@ impl<'a> Applier<'a, '_> {
         &mut self,
         source: &mut DataReader<'_>,
         node: NodeId,
-        (number, contents): (InodeNumber, &Contents),
+        number: InodeNumber,
+        contents: &Contents,
     ) -> Result<(), BuildError> {
         let Contents::InPlace(ranges) = contents else { return Ok(()) };
         let size = self.scan.catalogue.metadata(node).size;

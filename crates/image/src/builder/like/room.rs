@@ -70,7 +70,7 @@ impl SpaceNeeds<'_, '_> {
                 return Err(BuildError::Like(why.into()));
             }
         };
-        if wanted <= bytes { Ok(0) } else { self.grow(output, path, (bytes, wanted)) }
+        if wanted <= bytes { Ok(0) } else { self.grow(output, path, bytes, wanted) }
     }
 
     /// Bytes with which that much stays free for users.
@@ -158,7 +158,7 @@ impl SpaceNeeds<'_, '_> {
         Ok((taken.saturating_add(names), given))
     }
 
-    fn grow(&self, output: &Output, path: &Path, (had, wanted): (u64, u64)) -> Result<u64, BuildError> {
+    fn grow(&self, output: &Output, path: &Path, had: u64, wanted: u64) -> Result<u64, BuildError> {
         let failed =
             |error: platfs_reshape::Error| BuildError::Like(format!("the volume can't grow: {error}"));
         let device = || device_of(output).map_err(BuildError::output("open", path));

@@ -88,6 +88,8 @@ impl<'c> Scan<'c> {
         let (source, claimed) = (catalogue.reader_within(PIECE), HashMap::new());
         let buffer = vec![0; PIECE];
         let mut scanner = Scanner { scan, was, source, buffer, claimed, both: Vec::new(), meter };
+        // The order counts: inodes are claimed by name first, since a file that stays where it is must not lose its inode to
+        // a copy of it elsewhere. Only what no name has claimed is left to `renamed`.
         scanner.claim(catalogue.root(), InodeNumber::ROOT);
         scanner.directories()?;
         scanner.names();
@@ -126,6 +128,7 @@ impl<'c> Scanner<'_, 'c> {
             for (name, child) in catalogue.children(node) {
                 self.meter.file()?;
                 let Some((inode, kind)) = both.names.get(name).copied() else { continue };
+                // Hard links: a file keeps the inode of the first name that matches, and an inode goes to one file.
                 if self.scan.kept(child).is_some() || self.claimed.contains_key(&inode) {
                     continue;
                 }
@@ -186,6 +189,7 @@ impl<'c> Scanner<'_, 'c> {
             for (name, (inode, kind)) in names {
                 let is_directory = kind == FileType::Directory;
                 let child = catalogue.lookup(node, &name);
+                // The source need not have lost+found, and e2fsck makes it again where it is missing.
                 let is_own =
                     child.is_none() && number == InodeNumber::ROOT && name == LOST_FOUND && is_directory;
                 let stays = child.is_some_and(|child| self.scan.kept(child) == Some(inode));
@@ -194,6 +198,7 @@ impl<'c> Scanner<'_, 'c> {
                 }
             }
         }
+        // Directories were visited in the order of a stack; sorted, the same sources give the same image.
         self.scan.gone.sort_by(|a, b| (a.directory, &a.name).cmp(&(b.directory, &b.name)));
         self.scan.update.removed = self.scan.gone.len() as u64;
         let new = catalogue.walk().filter(|step| !stay.contains(&(step.directory, step.name)));
@@ -214,6 +219,8 @@ impl<'c> Scanner<'_, 'c> {
             if metadata.kind != NodeKind::File || metadata.size == 0 || self.scan.kept(node).is_some() {
                 continue;
             }
+            // Contents are read only of files of equal size, and of few of them, so that many files of one size don't make
+            // this quadratic.
             let Some(candidates) = lost.get_mut(&metadata.size) else { continue };
             let (source, buffer) = (&mut self.source, &mut self.buffer[..]);
             let mut pair = Pair { catalogue, source, was: self.was, buffer };
@@ -225,6 +232,7 @@ impl<'c> Scanner<'_, 'c> {
                 }
             }
             if let Some(place) = found {
+                // Taken out of the list: two new files with equal contents must not share an inode.
                 let number = candidates.remove(place);
                 self.claim(node, number);
                 self.scan.update.renamed += 1;
@@ -237,6 +245,7 @@ impl<'c> Scanner<'_, 'c> {
     fn lost_files(&self) -> Result<Vec<(InodeNumber, Was)>, BuildError> {
         let mut lost = BTreeMap::new();
         let mut waiting: Vec<(InodeNumber, bool)> =
+            // Reversed, since the last is taken first: names are visited rising.
             self.scan.gone.iter().rev().map(|gone| (gone.inode, gone.is_directory)).collect();
         while let Some((number, is_directory)) = waiting.pop() {
             if is_directory {
@@ -263,6 +272,8 @@ impl<'c> Scanner<'_, 'c> {
             let bytes = self.scan.catalogue.data_bytes(node);
             self.meter.bytes(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         }
+        // Comparing went in the order of the archive. Placing goes in the order of the walk, by which a layout depends on
+        // the tree alone.
         changed.sort_by_key(|(place, ..)| *place);
         self.scan.data.extend(changed.into_iter().map(|(_, node, contents)| (node, contents)));
         Ok(())
@@ -297,6 +308,7 @@ impl<'c> Scanner<'_, 'c> {
             None if has_data => Contents::Afresh,
             None => Contents::Same,
         };
+        // A file that is written whole is read again then, with its flags.
         if contents != Contents::Afresh {
             self.note_flags(node);
         }

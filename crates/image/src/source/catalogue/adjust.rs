@@ -15,9 +15,7 @@ impl CatalogueBuilder {
         new: NewNode<'_>,
     ) -> Result<NodeId, CatalogueError> {
         let id = self.put(path, Attributes { mode, ..Attributes::default() }, new)?;
-        if let Some(node) = self.nodes.get_mut(id.index()) {
-            node.implied = true;
-        }
+        self.node_mut(id).implied = true;
         Ok(id)
     }
 
@@ -39,9 +37,7 @@ impl CatalogueBuilder {
     pub(in crate::source) fn empty(&mut self, id: NodeId) -> Result<(), CatalogueError> {
         if self.contents_of(id).is_some() {
             let contents = self.new_contents()?;
-            if let Some(node) = self.nodes.get_mut(id.index()) {
-                node.content = Content::Directory { contents };
-            }
+            self.node_mut(id).content = Content::Directory { contents };
             self.last_parent = None;
         }
         Ok(())
@@ -51,16 +47,12 @@ impl CatalogueBuilder {
 impl Catalogue {
     /// Gives a file an owner.
     pub(in crate::source) fn own(&mut self, id: NodeId, ids: Ids) {
-        if let Some(node) = self.nodes.get_mut(id.index()) {
-            node.ids = ids;
-        }
+        self.node_mut(id).ids = ids;
     }
 
     /// Gives a file permission bits.
     pub(in crate::source) fn permit(&mut self, id: NodeId, mode: u16) {
-        if let Some(node) = self.nodes.get_mut(id.index()) {
-            node.mode = mode & 0o7777;
-        }
+        self.node_mut(id).mode = mode & 0o7777;
     }
 
     /// The set of attributes that a set becomes with one more, in place of one of its name: its place in the table.
@@ -82,9 +74,7 @@ impl Catalogue {
 
     /// Gives a file a set of attributes.
     pub(in crate::source) fn set_xattr_set(&mut self, id: NodeId, set: u32) {
-        if let Some(node) = self.nodes.get_mut(id.index()) {
-            node.xattrs = set;
-        }
+        self.node_mut(id).xattrs = set;
     }
 
     /// Gives the root an attribute, in place of one of its name.

@@ -232,6 +232,7 @@ impl CatalogueBuilder {
         };
         let found = self.lookup(parent, name);
         let existing = found.and_then(|at| self.entry_node(at));
+        // An entry of a directory that is there changes the attributes, as tar does, and keeps what the directory holds.
         if let (Some(id), NewNode::Directory) = (existing, new)
             && let Some(contents) = self.contents_of(id)
         {
@@ -324,9 +325,12 @@ impl CatalogueBuilder {
     }
 
     pub(super) fn set_node(&mut self, id: NodeId, node: Node) {
-        if let Some(slot) = self.nodes.get_mut(id.index()) {
-            *slot = node;
-        }
+        *self.node_mut(id) = node;
+    }
+
+    /// Identifiers come from this builder, which removes no node.
+    pub(super) fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        &mut self.nodes[id.index()]
     }
 
     fn hash(&self, parent: u32, name: &[u8]) -> u64 {

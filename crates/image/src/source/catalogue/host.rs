@@ -24,7 +24,8 @@ impl CatalogueBuilder {
     /// Puts a directory of the host into `parent` of the catalogue; one that is there already keeps what it holds.
     pub(in crate::source) fn put_host_directory(
         &mut self,
-        (parent, host_parent): (NodeId, u32),
+        parent: NodeId,
+        host_parent: u32,
         name: &[u8],
         attributes: Attributes,
     ) -> Result<(NodeId, u32), CatalogueError> {

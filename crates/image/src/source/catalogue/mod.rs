@@ -349,6 +349,10 @@ impl Catalogue {
     fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
     }
+
+    fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        &mut self.nodes[id.index()]
+    }
 }
 
 /// The runs of one file.

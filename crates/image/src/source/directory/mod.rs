@@ -74,9 +74,10 @@ impl Failed {
 pub(super) fn read(
     reading: &mut Reading,
     builder: &mut CatalogueBuilder,
-    root: (&Path, Directory),
+    root: &Path,
+    directory: Directory,
 ) -> Result<(), SourceError> {
-    read_tree(reading, builder, root, false)
+    read_tree(reading, builder, root, directory, false)
 }
 
 /// Reads a directory over what is already in `builder`: whiteouts act on that, and are no files.
@@ -86,15 +87,17 @@ pub(super) fn read(
 pub(super) fn read_layer(
     reading: &mut Reading,
     builder: &mut CatalogueBuilder,
-    root: (&Path, Directory),
+    root: &Path,
+    directory: Directory,
 ) -> Result<(), SourceError> {
-    read_tree(reading, builder, root, true)
+    read_tree(reading, builder, root, directory, true)
 }
 
 fn read_tree(
     reading: &mut Reading,
     builder: &mut CatalogueBuilder,
-    (root, directory): (&Path, Directory),
+    root: &Path,
+    directory: Directory,
     is_layer: bool,
 ) -> Result<(), SourceError> {
     let exclude = builder.options().exclude.clone();
@@ -229,7 +232,7 @@ impl Tree<'_> {
                 self.reading.warnings.push(SourceWarning::LeftOut { path, reason });
                 continue;
             }
-            if let Some((node, host)) = self.put(&job, &path, (&found, sign))? {
+            if let Some((node, host)) = self.put(&job, &path, &found, sign)? {
                 let parent = Arc::clone(&directory);
                 jobs.push(Job { parent, name: Some(found.name), device, path, node, host });
             }
@@ -242,7 +245,8 @@ impl Tree<'_> {
         &mut self,
         job: &Job,
         path: &[u8],
-        (found, sign): (&ListedEntry, Sign),
+        found: &ListedEntry,
+        sign: Sign,
     ) -> Result<Option<(NodeId, u32)>, SourceError> {
         let facts = &found.facts;
         let is_directory = facts.kind == Kind::Directory;
@@ -253,7 +257,7 @@ impl Tree<'_> {
         }
         if is_directory {
             let attributes = attributes(facts, self.shown(&found.xattrs));
-            let put = self.builder.put_host_directory((job.node, job.host), &found.name, attributes);
+            let put = self.builder.put_host_directory(job.node, job.host, &found.name, attributes);
             let (node, host) = put.map_err(|error| self.misplaced(error))?;
             self.hide_below(sign, node)?;
             return Ok(Some((node, host)));

@@ -185,7 +185,7 @@ fn read_layers(
         let blob = store.blob(reading, layer)?;
         let unpacked = compression::unpacked(reading, blob, &layer.digest)?;
         builder.begin_layer();
-        tar::read_layer(reading, builder, (&unpacked, WhiteoutStyle::Names), &layer.digest)?;
+        tar::read_layer(reading, builder, &unpacked, &layer.digest, WhiteoutStyle::Names)?;
     }
     Ok(())
 }
@@ -273,7 +273,7 @@ pub(super) fn read_docker_archive(
         let digest = Digest::parse(diff_id).map_err(|problem| store.problem(problem))?;
         store.verify(reading, &digest, &unpacked, layer)?;
         builder.begin_layer();
-        tar::read_layer(reading, builder, (&unpacked, WhiteoutStyle::Names), layer)?;
+        tar::read_layer(reading, builder, &unpacked, layer, WhiteoutStyle::Names)?;
     }
     Ok(())
 }
