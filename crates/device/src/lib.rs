@@ -44,7 +44,7 @@ use std::io;
 pub use error::{Error, Result};
 
 pub use file::FileDevice;
-pub use lookalike::{backup_superblock, lookalike};
+pub use lookalike::{backup_superblock, is_blank, is_image_or_blank, lookalike};
 pub use memory::MemoryDevice;
 pub use overlay::Overlay;
 pub use record::{Event, Recorder};

@@ -1,34 +1,73 @@
-//! Kinds of images that do not begin with a superblock: a hint for the user.
+//! Kinds of images that do not begin with a superblock: a hint for the user, and what is an image at all.
 
 use ondisk::superblock::{RawSuperblock, SUPERBLOCK_LEN};
 
 use super::Device;
 use super::partitions::partitions;
+use super::superblock::read_superblock;
 
-/// Formats that are often taken for images: where their magic stands, the magic, the name.
-const OTHERS: [(u64, &[u8], &str); 21] = [
-    (0, b"QFI\xfb", "a qcow2 image: `qemu-img convert -O raw` makes a raw one"),
-    (0, b"\x1f\x8b", "compressed with gzip: `gzip -d` unpacks it"),
-    (0, b"\x28\xb5\x2f\xfd", "compressed with zstd: `zstd -d` unpacks it"),
-    (0, b"\xfd7zXZ", "compressed with xz: `xz -d` unpacks it"),
-    (257, b"ustar", "a tar archive: `plat build` makes an image of it"),
-    (0, b"XFSB", "an XFS volume"),
-    (0, b"hsqs", "a squashfs volume"),
-    (0x1_0040, b"_BHRfS_M", "a btrfs volume"),
-    (0x400, b"\x10\x20\xf5\xf2", "an F2FS volume"),
-    (0x400, b"\xe2\xe1\xf5\xe0", "an EROFS volume"),
-    (0, b"BZh", "compressed with bzip2"),
-    (0, b"PK\x03\x04", "a zip archive"),
-    (0, b"KDMV", "a VMDK image: `qemu-img convert -O raw` makes a raw one"),
-    (0, b"vhdxfile", "a VHDX image: `qemu-img convert -O raw` makes a raw one"),
-    (0, b"conectix", "a VHD image: `qemu-img convert -O raw` makes a raw one"),
-    (0x40, b"\x7f\x10\xda\xbe", "a VDI image: `qemu-img convert -O raw` makes a raw one"),
-    (0, b"\x3a\xff\x26\xed", "an Android sparse image: `simg2img` makes a raw one"),
-    (0, b"LUKS\xba\xbe", "encrypted with LUKS: `cryptsetup open` makes a device of it"),
-    (0x8001, b"CD001", "an ISO 9660 volume"),
-    (3, b"NTFS    ", "an NTFS volume"),
-    (3, b"EXFAT   ", "an exFAT volume"),
+/// Contents that are often taken for a volume.
+struct Other {
+    /// Where its magic stands.
+    at: u64,
+    /// The magic.
+    magic: &'static [u8],
+    /// What it is, and what helps, with `NAME` for its name.
+    what: &'static str,
+    /// It is a disk or volume, in whatever format.
+    is_image: bool,
+}
+
+const fn image(at: u64, magic: &'static [u8], what: &'static str) -> Other {
+    Other { at, magic, what, is_image: true }
+}
+
+const fn other(at: u64, magic: &'static [u8], what: &'static str) -> Other {
+    Other { at, magic, what, is_image: false }
+}
+
+const OTHERS: [Other; 21] = [
+    image(
+        0,
+        b"QFI\xfb",
+        "a qcow2 image: `qemu-img convert -O raw NAME NAME.img` makes a raw one; `plat build --format raw` builds one at once",
+    ),
+    other(0, b"\x1f\x8b", "compressed with gzip: `gzip -dc NAME >NAME.img` unpacks it"),
+    image(
+        0,
+        b"\x28\xb5\x2f\xfd",
+        "compressed with zstd: `zstd -d NAME -o NAME.img` unpacks it; `plat build --format raw` does not pack",
+    ),
+    other(0, b"\xfd7zXZ", "compressed with xz: `xz -dc NAME >NAME.img` unpacks it"),
+    other(257, b"ustar", "a tar archive: `plat build NAME NAME.img` makes an image of it"),
+    image(0, b"XFSB", "an XFS volume"),
+    image(0, b"hsqs", "a squashfs volume"),
+    image(0x1_0040, b"_BHRfS_M", "a btrfs volume"),
+    image(0x400, b"\x10\x20\xf5\xf2", "an F2FS volume"),
+    image(0x400, b"\xe2\xe1\xf5\xe0", "an EROFS volume"),
+    other(0, b"BZh", "compressed with bzip2: `bzip2 -dc NAME >NAME.img` unpacks it"),
+    other(0, b"PK\x03\x04", "a zip archive: `unzip NAME` unpacks it"),
+    image(0, b"KDMV", "a VMDK image: `qemu-img convert -O raw NAME NAME.img` makes a raw one"),
+    image(0, b"vhdxfile", "a VHDX image: `qemu-img convert -O raw NAME NAME.img` makes a raw one"),
+    image(
+        0,
+        b"conectix",
+        "a VHD image: `qemu-img convert -O raw NAME NAME.img` makes a raw one; `plat build --format raw` builds one at once",
+    ),
+    image(0x40, b"\x7f\x10\xda\xbe", "a VDI image: `qemu-img convert -O raw NAME NAME.img` makes a raw one"),
+    image(
+        0,
+        b"\x3a\xff\x26\xed",
+        "an Android sparse image: `simg2img NAME NAME.img` makes a raw one; `plat build --format raw` builds one at once",
+    ),
+    image(0, b"LUKS\xba\xbe", "encrypted with LUKS: `cryptsetup open NAME plain` makes a device of it"),
+    image(0x8001, b"CD001", "an ISO 9660 volume"),
+    image(3, b"NTFS    ", "an NTFS volume"),
+    image(3, b"EXFAT   ", "an exFAT volume"),
 ];
+
+/// Bytes at the start of a file that are zero where nothing was written yet.
+const BLANK: u64 = 128 << 10;
 
 fn has_magic(device: &dyn Device, at: u64, magic: &[u8]) -> bool {
     let mut found = vec![0; magic.len()];
@@ -52,8 +91,8 @@ pub fn backup_superblock(device: &dyn Device) -> Option<(u64, u64)> {
 /// Contents of a device without a superblock in words, if they are recognised.
 #[must_use]
 pub fn lookalike(device: &dyn Device, name: &str) -> Option<String> {
-    if let Some((_, _, what)) = OTHERS.iter().find(|(at, magic, _)| has_magic(device, *at, magic)) {
-        return Some(format!("it looks like {what}"));
+    if let Some(other) = OTHERS.iter().find(|other| has_magic(device, other.at, other.magic)) {
+        return Some(format!("it looks like {}", other.what.replace("NAME", name)));
     }
     if let Some((block, size)) = backup_superblock(device) {
         return Some(format!(
@@ -67,4 +106,22 @@ pub fn lookalike(device: &dyn Device, name: &str) -> Option<String> {
     });
     let names: Vec<String> = names.collect();
     Some(format!("it is a disk with partitions: {}", names.join(", ")))
+}
+
+/// Tells if a device holds a disk or a volume, in whatever format, or nothing yet: nobody's text, program or archive.
+#[must_use]
+pub fn is_image_or_blank(device: &dyn Device) -> bool {
+    read_superblock(device).is_ok()
+        || OTHERS.iter().any(|other| other.is_image && has_magic(device, other.at, other.magic))
+        || partitions(device).is_ok_and(|found| !found.is_empty())
+        || backup_superblock(device).is_some()
+        || is_blank(device)
+}
+
+/// Tells if nothing but zeros stands at the beginning of a device.
+#[must_use]
+pub fn is_blank(device: &dyn Device) -> bool {
+    let len = device.size().min(BLANK);
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
+    device.data_from(0) >= len || device.read_at(0, &mut bytes).is_ok() && bytes.iter().all(|byte| *byte == 0)
 }
