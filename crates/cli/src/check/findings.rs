@@ -7,9 +7,11 @@ use ondisk::units::InodeNumber;
 use platfs::check::{Decision, Issue, Kind, Progress, Sink};
 
 use super::progress::Meter;
+use super::spread::Spread;
 
-/// Most issues of one kind that are kept whole: a volume may have millions.
-pub const KEPT_MAX: usize = 2000;
+/// Issues of each kind that are kept whole, and of all kinds together: a volume may have millions.
+const KEPT_OF_KIND: usize = 2000;
+const KEPT_IN_ALL: usize = 100_000;
 
 /// Most inodes that lose something whose paths are looked for.
 const LOSERS_NAMED: usize = 100_000;
@@ -42,8 +44,10 @@ pub struct OfKind {
     pub repaired: u64,
     /// How many have a repair.
     pub repairable: u64,
-    /// The first of them, at most [`KEPT_MAX`].
+    /// The first of them, as many as are kept whole.
     pub kept: Vec<Noted>,
+    /// Where the others are.
+    pub beyond: Spread,
 }
 
 /// The kind of work that every mount does, too: by itself it is no problem.
@@ -58,6 +62,8 @@ pub struct Findings {
     pub kinds: Vec<OfKind>,
     /// Inodes that a repair takes something from.
     pub losers: BTreeSet<InodeNumber>,
+    /// How many issues are kept whole.
+    kept: usize,
 }
 
 impl Findings {
@@ -130,6 +136,7 @@ impl Findings {
                 repaired: 0,
                 repairable: 0,
                 kept: Vec::new(),
+                beyond: Spread::default(),
             });
             self.kinds.len() - 1
         });
@@ -143,8 +150,11 @@ impl Findings {
         {
             self.losers.insert(inode);
         }
-        if of.kept.len() < KEPT_MAX {
+        if of.kept.len() < KEPT_OF_KIND || self.kept < KEPT_IN_ALL {
             of.kept.push(Noted { issue, repaired });
+            self.kept += 1;
+        } else {
+            of.beyond.add(&issue.place);
         }
     }
 }

@@ -10,5 +10,6 @@ pub mod findings;
 pub mod fsck;
 pub mod progress;
 pub mod report;
+pub mod spread;
 pub mod stop;
 pub mod undo;

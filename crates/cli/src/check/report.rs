@@ -1,15 +1,17 @@
 //! A check for people: what was found, grouped and counted; what repair would do and take away; what
 //! to do next.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 
-use platfs::check::Summary;
+use platfs::check::{Issue, Summary};
 
 use super::findings::{Findings, OfKind};
 use platfs_open::names::Names;
 
-/// Issues of a kind that are shown unless more is asked for.
+/// Issues of a kind that are shown unless more is asked for, and of those that differ in numbers only.
 const SHOWN: usize = 10;
+const ALIKE_SHOWN: usize = 3;
 
 /// Files that are named as losing something, unless more is asked for.
 const NAMED: usize = 50;
@@ -49,27 +51,42 @@ pub fn issues(out: &mut dyn Write, findings: &Findings, names: &Names, detail: D
 }
 
 fn of_kind(out: &mut dyn Write, of: &OfKind, names: &Names, detail: Detail) -> io::Result<()> {
-    let shown = detail.of(SHOWN).min(of.kept.len());
-    for noted in of.kept.iter().take(shown) {
-        let issue = &noted.issue;
-        let mut line = names.place(&issue.place);
-        if !issue.found.is_empty() {
-            line += if line.is_empty() { "" } else { ": " };
-            line += &issue.found;
+    let (mut shown, mut rest, mut seen) = (0, of.beyond, HashMap::new());
+    for noted in &of.kept {
+        let alike: &mut usize = seen.entry(shape(&noted.issue)).or_default();
+        if shown == detail.of(SHOWN) || *alike == detail.of(ALIKE_SHOWN) {
+            rest.add(&noted.issue.place);
+            continue;
         }
-        if !issue.expected.is_empty() {
-            line += &format!("; should be {}", issue.expected);
-        }
-        let repair = if issue.repair.is_empty() { "can't be repaired" } else { &issue.repair };
-        writeln!(out, "    {}", one_line(&line))?;
-        writeln!(out, "        repair: {}", one_line(repair))?;
+        *alike += 1;
+        shown += 1;
+        one(out, &noted.issue, names)?;
     }
-    let rest = of.count - shown as u64;
-    match rest {
+    match of.count - shown as u64 {
         0 => Ok(()),
-        _ if detail == Detail::All => writeln!(out, "    ... and {rest} more"),
-        _ => writeln!(out, "    ... and {rest} more (-v shows them)"),
+        more if detail == Detail::All => writeln!(out, "    ... and {more} more of this kind{rest}"),
+        more => writeln!(out, "    ... and {more} more of this kind{rest} (-v shows them)"),
     }
+}
+
+/// Text of an issue without its numbers: issues that have it in common are alike.
+fn shape(issue: &Issue) -> String {
+    let texts = [&*issue.found, &*issue.expected, &*issue.repair].join("\n");
+    texts.chars().filter(|letter| !letter.is_ascii_digit()).collect()
+}
+
+fn one(out: &mut dyn Write, issue: &Issue, names: &Names) -> io::Result<()> {
+    let mut line = names.place(&issue.place);
+    if !issue.found.is_empty() {
+        line += if line.is_empty() { "" } else { ": " };
+        line += &issue.found;
+    }
+    if !issue.expected.is_empty() {
+        line += &format!("; should be {}", issue.expected);
+    }
+    let repair = if issue.repair.is_empty() { "can't be repaired" } else { &issue.repair };
+    writeln!(out, "    {}", one_line(&line))?;
+    writeln!(out, "        repair: {}", one_line(repair))
 }
 
 /// Sums up the repairs: how many lose nothing, and which files the others take something from.

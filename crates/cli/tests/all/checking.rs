@@ -455,6 +455,33 @@ fn issues_name_the_files() {
     fsck::assert_clean(&image);
 }
 
+#[test]
+fn equal_problems_are_folded() {
+    let test = "equal_problems_are_folded";
+    if !ready(test) || !tool::have_tools(test, &["debugfs"]) {
+        return;
+    }
+    let scratch = Scratch::new("check-folded");
+    let (tree, image) = (scratch.join("tree"), scratch.join("a.img"));
+    fs::create_dir_all(&tree).unwrap();
+    (0..1000).for_each(|at| fs::write(tree.join(format!("file-{at:03}")), "x").unwrap());
+    let mut make = tool::command("mke2fs");
+    tool::run(make.args(["-q", "-t", "ext4", "-N", "2048", "-d"]).arg(&tree).arg(&image).arg("32M"));
+    let script = scratch.join("script");
+    let lines: Vec<String> =
+        (12..1012).map(|inode| format!("sif <{inode}> links_count {}\n", inode % 9 + 3)).collect();
+    fs::write(&script, lines.concat()).unwrap();
+    tool::run(tool::command("debugfs").args(["-w", "-f"]).arg(&script).arg(&image));
+    let few = text(&plat("check -n", &image, &[]));
+    // Numbers make no other problem of it.
+    assert!(few.contains("... and 997 more of this kind, inodes 15-1011 (-v shows them)"), "{few}");
+    assert!(few.lines().count() < 40, "{few}");
+    let all = text(&plat("check -n -v", &image, &[]));
+    assert!(all.matches("        repair: ").count() == 1000 && !all.contains("more of this kind"), "{all}");
+    let report = json(&plat("check -n --json", &image, &[]));
+    assert_eq!(report["kinds"][0]["issues"].as_array().unwrap().len(), 1000);
+}
+
 /// A volume as the kernel leaves it when a machine goes down has nothing wrong.
 #[test]
 fn a_journal_that_waits_is_no_problem() {
