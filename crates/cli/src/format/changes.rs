@@ -100,7 +100,7 @@ const MOUNT_OPTIONS: [(&str, u32); 12] = [
 
 const HASHES: [(&str, u8); 3] = [("legacy", 0), ("half_md4", 1), ("tea", 2)];
 
-const QUOTAS: [(&str, QuotaKind); 6] = [
+pub(super) const QUOTAS: [(&str, QuotaKind); 6] = [
     ("usrquota", QuotaKind::User),
     ("usr", QuotaKind::User),
     ("grpquota", QuotaKind::Group),
@@ -109,7 +109,7 @@ const QUOTAS: [(&str, QuotaKind); 6] = [
     ("prj", QuotaKind::Project),
 ];
 
-const EXTENDED: &str = "stride, stripe_width, hash_alg, hash_seed, mount_opts, mmp_update_interval, clear_mmp, \
+pub(super) const EXTENDED: &str = "stride, stripe_width, hash_alg, hash_seed, mount_opts, mmp_update_interval, clear_mmp, \
      force_fsck, test_fs, encoding, encoding_flags, orphan_file_size, quotatype";
 
 /// A name in a list, and whether it is to be set.

@@ -8,7 +8,7 @@ use super::amount::{amount, bytes, number};
 use super::{Format, uuid};
 use crate::console::Failure;
 
-const NAMES: &str = "stride, stripe_width, resize, lazy_itable_init, lazy_journal_init, packed_meta_blocks, \
+pub(super) const NAMES: &str = "stride, stripe_width, resize, lazy_itable_init, lazy_journal_init, packed_meta_blocks, \
      num_backup_sb, desc_size, root_owner, root_perms, root_selinux, hash_seed, offset, discard, nodiscard, \
      quotatype, encoding, encoding_flags, mmp_update_interval, assume_storage_prezeroed, orphan_file_size, revision, \
      no_copy_xattrs, test_fs";

@@ -6,6 +6,7 @@ mod amount;
 mod changes;
 mod extended;
 mod uuid;
+pub mod words;
 
 use clap::Args;
 use platfs::mkfs::{FeatureEdit, FsType, JournalOptions, OnError, Options, Plan, Usage, parse_features};

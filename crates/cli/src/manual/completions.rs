@@ -8,6 +8,7 @@ use clap_complete::Shell;
 
 use super::mount_options;
 use super::topics::{Part, TOPICS};
+use super::values;
 use crate::CommandLine;
 
 /// The parser as the generator is to see it.
@@ -16,7 +17,10 @@ pub(super) fn described() -> Command {
     let words = help_words(&plat);
     let plat = plat.mut_subcommands(with_files);
     let plat = with_values(plat, "help", "words", words);
-    with_values(plat, "mount", "options", mount_words())
+    let plat = with_values(plat, "mount", "options", mount_words());
+    values::known()
+        .into_iter()
+        .fold(plat, |plat, (command, arg, values)| with_values(plat, command, arg, values))
 }
 
 /// Words that `plat help` takes.
@@ -60,14 +64,18 @@ fn mount_words() -> Vec<String> {
         match values.contains('|') {
             true => words.extend(values.split('|').map(|value| format!("{name}={value}"))),
             false if values.is_empty() => words.push(name.to_owned()),
+            false if matches!(name, "alloc" | "dirs") => {}
             false => words.push(format!("{name}=")),
         }
     }
+    words.extend(values::placing());
     words
 }
 
 /// Has bash offer options to who has typed a dash, and files else: it offers files where the script offers nothing. Patterns
 /// are off meanwhile, since words of the usage would be taken for some.
+///
+/// Behind the `@` of a disk stand its partitions, behind the `#` of a store its volumes.
 ///
 /// A path from the root behind an image is one in it, and any word is where a command has no use for files of the host.
 const FOR_BASH: &str = r#"
@@ -86,18 +94,40 @@ _plat_inside() {
     done < <(plat ls -1 "$image" "${above:-/}" 2>/dev/null)
     (( ${#COMPREPLY[@]} > 0 ))
 }
+_plat_named() {
+    local line=${COMP_LINE:0:COMP_POINT} typed kept=() name
+    typed=${line##* }
+    case $typed in
+        # Behind size, kind and date.
+        *://*'#'*) line=$(plat store ls "${typed%%#*}" 2>/dev/null | cut -c45- | sed 's/  open: .*//'); kept=("${typed%%#*}#") ;;
+        *@*) line=$(plat info "${typed%@*}" 2>&1 | grep -o '@part[0-9]*'); kept=("${typed%@*}") ;;
+        *) return 1 ;;
+    esac
+    COMPREPLY=()
+    # Bash parts words at some signs, and replaces what is behind the last.
+    while IFS= read -r name; do
+        name=$kept$name
+        [[ $name == "$typed"* ]] && COMPREPLY+=("${name#"${typed%"$1"}"}")
+    done <<<"$line"
+    (( ${#COMPREPLY[@]} > 0 ))
+}
 _plat_words() {
-    local had=$- word kept=()
+    local had=$- word kept=() before=
     set -f
-    if _plat_inside "$2"; then
+    if _plat_named "$2" || _plat_inside "$2"; then
         [[ $had == *f* ]] || set +f
         return
     fi
-    _plat "$@"
+    # Of a list the last word is completed.
+    if [[ $2 != -* && $2 =~ ^(.*[,^])[^,^]*$ ]]; then
+        before=${BASH_REMATCH[1]}
+        COMP_WORDS[COMP_CWORD]=${2#"$before"}
+    fi
+    _plat "$1" "${2#"$before"}" "$3"
     [[ $had == *f* ]] || set +f
     if [[ "$2" != -* ]]; then
         for word in "${COMPREPLY[@]}"; do
-            [[ $word == -* || $word == *[\<\>\[\]]* ]] || kept+=("$word")
+            [[ $word == -* || $word == *[\<\>\[\]]* ]] || kept+=("$before$word")
         done
         COMPREPLY=("${kept[@]}")
     fi

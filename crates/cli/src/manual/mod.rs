@@ -10,6 +10,7 @@ mod groups;
 mod mount_options;
 mod page;
 pub mod topics;
+mod values;
 
 use std::io;
 use std::path::Path;

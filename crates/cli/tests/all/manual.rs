@@ -77,12 +77,19 @@ fn completed(shell: &str, script: &Path) -> Option<String> {
             "PATH={}:$PATH; source {script}; at() {{ COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _plat_words plat \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; \
              echo \"${{COMPREPLY[@]}}\"; }}; at plat ch; at plat ls --re; echo [$(at plat ls '')]; at plat help mount-; \
              at plat mount -o fake; mkdir ~/place; cd ~/place; touch P; echo [$(at plat cat '')]; at plat store s; \
-             plat mkfs -q P 1M; echo inside | plat put P - /inside; at plat cat P /; at plat ls P in; echo [$(at plat get P in)]",
+             plat mkfs -q P 1M; echo inside | plat put P - /inside; at plat cat P /; at plat ls P in; echo [$(at plat get P in)]; \
+             at plat mkfs -O has_; at plat tune -O extent,^dir_i; at plat build -T larg; at plat placement --set alloc=le; \
+             at plat check --explain superblock-da; plat push -q P file://$PWD/store#first; plat push -q P file://$PWD/store#second; \
+             COMP_LINE=\"plat ls file://$PWD/store#f\"; COMP_POINT=${{#COMP_LINE}}; at plat ls file : //$PWD/store#f; \
+             truncate -s 8M disk; echo 'label: gpt
+             size=1M
+             size=2M' | sfdisk -q disk; COMP_LINE='plat ls disk@'; COMP_POINT=${{#COMP_LINE}}; at plat ls disk @",
             Path::new(env!("CARGO_BIN_EXE_plat")).parent().unwrap().display()
         ),
         "fish" => format!(
             "source {script}; complete -C 'plat ch'; complete -C 'plat ls --re'; complete -C 'plat help mount-'; complete \
-             -C 'plat mount -o fake'"
+             -C 'plat mount -o fake'; complete -C 'plat mkfs -O has_'; complete -C 'plat build -T larg'; complete -C \
+             'plat placement --set alloc=le'"
         ),
         // The functions of zsh's completion work behind a line editor only: it must load, and know the words.
         _ => format!(
@@ -90,7 +97,7 @@ fn completed(shell: &str, script: &Path) -> Option<String> {
              _plat_commands"
         ),
     };
-    if !tool::have_tools("completions_work_in_the_shells", &[shell]) {
+    if !tool::have_tools("completions_work_in_the_shells", &[shell, "sfdisk"]) {
         return None;
     }
     let flag = if shell == "zsh" { "-fc" } else { "-c" };
@@ -110,6 +117,15 @@ fn completions_work_in_the_shells() {
             assert!(words.contains(word), "{shell}: {word} is not among {words}");
         }
         assert!(shell == "zsh" || !words.contains("mkfs"), "{shell}: {words}");
+        // Values of options: the functions of zsh have all of them.
+        for word in ["has_journal", "largefile4", "alloc=lease"] {
+            assert!(words.contains(word), "{shell}: {word} is not among {words}");
+        }
+        // Of a list the last word; volumes of a store behind its address, partitions behind their disk.
+        for word in ["extent,^dir_index\n", "superblock-damaged\n", "/store#first\n", "@part1 @part2\n"] {
+            assert!(shell != "bash" || words.contains(word), "{word} is not among {words}");
+        }
+        assert!(shell == "zsh" || !words.contains("uninit_bg"), "{shell}: {words}");
         for word in ["mount-options", "fakeroot"] {
             assert!(shell == "zsh" || words.contains(word), "{shell}: {word} is not among {words}");
         }
@@ -148,6 +164,25 @@ fn help_knows_commands_and_topics() {
     let unknown = plat(&["help", "nothing"]).output().unwrap();
     assert_eq!(unknown.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("exit-codes"));
+}
+
+#[test]
+fn help_has_heads_and_lists_have_whole_seconds() {
+    let help = String::from_utf8(succeed(&mut plat(&["build", "--help"])).stdout).unwrap();
+    for head in ["\nContents:\n", "\nAlike images:\n", "\nFormat options (as in mke2fs):\n", "\nExamples:\n"]
+    {
+        assert!(help.contains(head), "{head:?}: {help}");
+    }
+    let scratch = Scratch::new("whole-seconds");
+    let image = scratch.join("disk.img");
+    succeed(plat(&["mkfs", "-q"]).arg(&image).arg("4M"));
+    succeed(plat(&["mkdir"]).arg(&image).arg("/directory"));
+    let list = String::from_utf8(succeed(plat(&["ls", "-l"]).arg(&image)).stdout).unwrap();
+    let times = list.lines().map(|line| line.split_whitespace().nth_back(1).unwrap());
+    assert!(
+        times.clone().count() == 2 && times.clone().all(|time| time.len() == "2026-11-28T01:59:14Z".len()),
+        "{list}"
+    );
 }
 
 #[test]
