@@ -28,6 +28,7 @@ use platfs_image::source::{FilterError, IdRange, Owner, SourceWarning};
 use platfs_image::{BuildError, Builder, Built, Progress, Size, Source, Stage, Watch};
 
 use super::cage;
+use super::replaced::{Becomes, may_replace};
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::door::output::Output;
@@ -307,6 +308,7 @@ impl Build {
                     other => other,
                 }
             }
+            BuildError::Output { action: "create", path, error } => Failure::about(path.display(), error),
             error => failed(error),
         }
     }
@@ -322,8 +324,12 @@ impl Build {
         let spec = image::parse(self.image());
         let existing = path::facts(&spec.path);
         let shown = image::shown(self.image());
-        if existing.is_ok() && !self.force {
-            return Err(Failure::exists(shown, "exists; --force replaces it"));
+        match spec.part {
+            Part::Whole => may_replace(&spec.path, Becomes::Image, self.force)?,
+            _ if existing.is_ok() && !self.force => {
+                return Err(Failure::exists(shown, "exists; --force replaces it"));
+            }
+            _ => {}
         }
         for path in disk.beside() {
             let shown = path.display().to_string();

@@ -9,7 +9,6 @@ use std::sync::{Mutex, PoisonError};
 use clap::Args;
 use platfs::device::Device;
 use platfs_host::Privacy;
-use platfs_host::{Kind, path};
 use platfs_image::export::{Aspect, Losses, NullSink, PathChange};
 use platfs_image::{ExportError, Exporter, Packing};
 use serde_json::{Map, Value};
@@ -17,6 +16,7 @@ use serde_json::{Map, Value};
 use super::cage;
 use super::export::failure;
 use super::json;
+use super::replaced::{Becomes, may_replace};
 use crate::console::{Console, Failure};
 use crate::door::meant::spare;
 use crate::door::output::Output;
@@ -98,9 +98,7 @@ impl Diff {
         out: &Path,
         write: impl FnOnce(BufWriter<std::fs::File>) -> Result<Losses, Failure>,
     ) -> Result<Losses, Failure> {
-        if path::entry(out).is_ok_and(|found| !self.force || found.kind == Kind::Directory) {
-            return Err(Failure::about(out.display(), "exists; --force replaces a file"));
-        }
+        may_replace(out, Becomes::Archive, self.force)?;
         let failed = |error: io::Error| Failure::about(out.display(), error);
         spare(&[&self.older, &self.newer], out).map_err(failed)?;
         let output = Output::through(out, 0, Privacy::Private).map_err(failed)?;

@@ -22,6 +22,7 @@ use platfs_image::{ExportError, Exporter, Packing};
 use super::cage;
 use super::keeping_going::{KeepGoingArgs, Lacking};
 use super::live;
+use super::replaced::{Becomes, may_replace};
 use crate::bulk::Done;
 use crate::console::{Console, Failure};
 use crate::control::client::Found;
@@ -309,11 +310,8 @@ fn refuse_existing(out: &Path, force: bool, is_directory: bool) -> Result<(), Fa
         return if empty {
             Ok(())
         } else {
-            Err(Failure::about(out.display(), "exists and is no empty directory"))
+            Err(Failure::about(out.display(), "exists and is no empty directory: name a new one"))
         };
     }
-    if force && found.kind != Kind::Directory {
-        return Ok(());
-    }
-    Err(Failure::about(out.display(), "exists; --force replaces a file"))
+    may_replace(out, Becomes::Archive, force)
 }

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use platfs_forensics::RawImage;
 use platfs_forensics::metadata::{self, Copied};
-use platfs_host::path;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::Map;
 
+use super::replaced::{Becomes, may_replace};
 use super::{cage, json};
 use crate::console::{Console, Failure};
 use crate::door::meant::spare;
@@ -53,9 +53,7 @@ impl Image {
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        if !self.force && path::is_taken(&self.out) {
-            return Err(Failure::exists(self.out.display(), "exists; `--force` replaces it"));
-        }
+        may_replace(&self.out, Becomes::Image, self.force)?;
         spare(&[&self.image], &self.out).map_err(|error| self.failed(error))?;
         let (ground, name) = reading::ground(&self.image, console)?;
         let key = self.scramble.then(key).transpose()?;

@@ -45,6 +45,7 @@ mod pull;
 mod push;
 mod put;
 mod quota;
+mod replaced;
 mod resize;
 mod rm;
 mod runs;

@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::Args;
 use platfs::device::Device;
 use platfs_host::Privacy;
-use platfs_host::path;
 use platfs_store::{Pieces, Stored};
 
+use super::replaced::{Becomes, may_replace};
 use super::{cage, live};
 use crate::bulk::Done;
 use crate::console::{Console, Failure};
@@ -61,9 +61,7 @@ impl Pull {
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        if !self.force && path::is_taken(&self.out) {
-            return Err(Failure::exists(self.out.display(), "exists; `--force` replaces it"));
-        }
+        may_replace(&self.out, Becomes::Image, self.force)?;
         let failed = |error: std::io::Error| Failure::about(self.out.display(), error);
         let volume = || image::shown(&self.volume);
         let from = stores::open_stored(&self.volume).map_err(|error| Failure::about(volume(), error))?;

@@ -9,14 +9,15 @@ use std::sync::Arc;
 use clap::Args;
 use platfs::device::{Device, SnapshotDevice};
 use platfs_host::Privacy;
-use platfs_host::path;
 
 use super::keeping_going::{KeepGoingArgs, Lacking, Unreadable};
+use super::replaced::{Becomes, may_replace};
 use super::{cage, live};
 use crate::bulk::{Done, forgiving::Forgiving, snapshot};
 use crate::console::{Console, Failure};
 use crate::control::protocol::Verb;
-use crate::door::{self, output::Output};
+use crate::door;
+use crate::door::output::Output;
 use crate::image;
 use crate::reading::open_device;
 use crate::sandbox::Plan;
@@ -47,9 +48,7 @@ impl Snapshot {
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        if !self.force && path::is_taken(&self.out) {
-            return Err(Failure::exists(self.out.display(), "exists; `--force` replaces it"));
-        }
+        may_replace(&self.out, Becomes::Image, self.force)?;
         let is_live = live::is_meant(&self.source, None);
         if is_live {
             self.keep_going.refuse_of_mount()?;

@@ -158,17 +158,54 @@ fn an_existing_output_stays() {
     let scratch = Scratch::new("existing");
     let tree = modest_tree(&scratch, &odd::Options::modest());
     let image = scratch.join("image");
-    fs::write(&image, "precious").unwrap();
+    build(&tree, &image, &["-L", "precious"]);
+    let precious = fs::read(&image).unwrap();
     let said = fail(plat(&["build"]).arg(&tree).arg(&image));
     assert!(said.contains("--force"), "{said}");
-    assert_eq!(fs::read(&image).unwrap(), b"precious");
+    assert!(fs::read(&image).unwrap() == precious);
     fail(plat(&["mkfs"]).arg(&image).arg("8M"));
-    assert_eq!(fs::read(&image).unwrap(), b"precious");
+    assert!(fs::read(&image).unwrap() == precious);
     // With --force, but failing: still there.
     fail(plat(&["build", "--force", "--size", "64K"]).arg(&tree).arg(&image));
-    assert_eq!(fs::read(&image).unwrap(), b"precious");
+    assert!(fs::read(&image).unwrap() == precious);
     build(&tree, &image, &["--force"]);
-    assert_ne!(fs::read(&image).unwrap(), b"precious");
+    assert!(fs::read(&image).unwrap() != precious);
+}
+
+#[test]
+fn no_output_takes_the_place_of_a_file_of_another_kind() {
+    let scratch = Scratch::new("another-kind");
+    let tree = modest_tree(&scratch, &odd::Options::modest());
+    let (image, notes) = (scratch.join("image"), scratch.join("notes.tar"));
+    build(&tree, &image, &[]);
+    let commands: [(&[&str], &[&Path]); 6] = [
+        (&["build", "--force"], &[&tree, &notes]),
+        (&["mkfs", "-F"], &[&notes, Path::new("8M")]),
+        (&["image", "--metadata", "--force"], &[&image, &notes]),
+        (&["snapshot", "--force"], &[&image, &notes]),
+        (&["export", "--force"], &[&image, &notes]),
+        (&["diff", "--force", "-o"], &[&notes, &image, &image]),
+    ];
+    for (words, paths) in commands {
+        for text in ["my notes\n".to_owned(), "long notes\n".repeat(100_000)] {
+            fs::write(&notes, &text).unwrap();
+            let said = fail(plat(words).args(paths));
+            assert!(said.contains("exists and is no ") && said.contains("`rm "), "{words:?}: {said}");
+            assert!(fs::read(&notes).unwrap() == text.as_bytes(), "{words:?}");
+        }
+        // What is empty is nobody's.
+        File::create(&notes).unwrap();
+        assert!(plat(words).args(paths).output().unwrap().status.success(), "{words:?}");
+        // Nor is what was made before.
+        let again = plat(words).args(paths).output().unwrap();
+        assert!(again.status.success(), "{words:?}: {}", String::from_utf8_lossy(&again.stderr));
+        fs::remove_file(&notes).unwrap();
+    }
+    // Zeros are no contents, and any format of an image is one.
+    for start in [&b"QFI\xfb"[..], b"\x3a\xff\x26\xed", b"\x28\xb5\x2f\xfd", &[0]] {
+        fs::write(&notes, [start, &[0; 300_000]].concat()).unwrap();
+        build(&tree, &notes, &["--force"]);
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use platfs_host::{Handle, path};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
+use crate::commands::replaced::{Becomes, may_replace};
 use crate::console::Failure;
 use crate::door::Alone;
 use crate::door::output::Output;
@@ -74,14 +75,23 @@ impl<'a> Target<'a> {
                 return Err(about(&format!("has {room} bytes, and the volume shall have {size}")));
             }
             (None, Some(room)) if room > 0 => room,
-            (None, _) => return Err(Failure::Usage(format!("{}: a size is needed", shown(name)))),
+            (None, _) => {
+                return Err(Failure::Usage(format!(
+                    "{0}: a size is needed, as in `plat mkfs {0} 64M`",
+                    shown(name)
+                )));
+            }
         };
         let end = start.checked_add(size).ok_or_else(|| about(&"the size is too large"))?;
         let holds = holds_data(image.file(), start, end, is_block).map_err(|e| about(&e))?;
+        let replaces = holds && growable && offset == 0;
+        if replaces {
+            may_replace(&spec.path, Becomes::Image, true)?;
+        }
         if holds && !force {
             return Err(about(&"is not empty; -F writes over it"));
         }
-        if holds && growable && offset == 0 {
+        if replaces {
             // The new file asks for itself whether the old one may go.
             drop(image);
             return Self::new_file(name, spec.path, Some(size), 0, Some(facts.mode));
@@ -98,7 +108,10 @@ impl<'a> Target<'a> {
         mode: Option<u32>,
     ) -> Result<Self, Failure> {
         let Some(size) = size else {
-            return Err(Failure::Usage(format!("{}: does not exist yet, so a size is needed", shown(name))));
+            return Err(Failure::Usage(format!(
+                "{0}: does not exist yet, so a size is needed, as in `plat mkfs {0} 64M`",
+                shown(name)
+            )));
         };
         let len = size.checked_add(offset).filter(|len| i64::try_from(*len).is_ok());
         let Some(len) = len else {

@@ -139,7 +139,7 @@ fn a_forced_build_through_a_link_writes_what_it_leads_to() {
     let tree = scratch.join("tree");
     fs::create_dir_all(scratch.join("there")).unwrap();
     fs::create_dir(&tree).unwrap();
-    fs::write(scratch.join("there/disk.img"), "old").unwrap();
+    fs::write(scratch.join("there/disk.img"), "").unwrap();
     let link = scratch.join("link.img");
     std::os::unix::fs::symlink("there/disk.img", &link).unwrap();
     build(&tree, &link, &["--force"]);

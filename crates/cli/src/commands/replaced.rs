@@ -1,0 +1,74 @@
+//! Which files an output may take the place of: those of its own kind, and empty ones, and only where that is asked for.
+//!
+//! Excludes files in use, and files that the command reads.
+
+use std::fs::File;
+use std::path::Path;
+
+use platfs::device::{FileDevice, is_blank, is_image_or_blank};
+use platfs_host::path::entry;
+use platfs_host::{Opened, target_of};
+use platfs_image::Source;
+
+use crate::console::Failure;
+use crate::image;
+
+/// What an output is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Becomes {
+    /// A disk or volume.
+    Image,
+    /// An archive.
+    Archive,
+}
+
+impl Becomes {
+    fn name(self) -> &'static str {
+        match self {
+            Becomes::Image => "image",
+            Becomes::Archive => "archive",
+        }
+    }
+
+    fn is_of(self, file: File) -> bool {
+        if self == Becomes::Archive && Source::may_be_archive(&file) {
+            return true;
+        }
+        let device = FileDevice::new(file);
+        device.is_ok_and(|device| match self {
+            Becomes::Image => is_image_or_blank(&device),
+            // As an archive without entries is.
+            Becomes::Archive => is_blank(&device),
+        })
+    }
+}
+
+/// Refuses an output that exists: without `force` anything, with it a file of another kind, which has this name by mistake.
+/// Devices and pipes are written to, not replaced.
+///
+/// # Errors
+/// It is refused.
+pub(super) fn may_replace(out: &Path, kind: Becomes, force: bool) -> Result<(), Failure> {
+    let Ok(facts) = entry(out) else { return Ok(()) };
+    let shown = image::shown(out.as_os_str());
+    let is_other = match target_of(out) {
+        Ok((_, Opened::File(file))) => !kind.is_of(file),
+        Ok((_, Opened::Directory(_))) => {
+            return Err(Failure::exists(shown, "is a directory: name a file, in it or elsewhere"));
+        }
+        // What can't be read can't be told.
+        Err(_) => facts.kind != platfs_host::Kind::Symlink,
+        Ok(_) => false,
+    };
+    match (is_other, force) {
+        (true, _) => Err(Failure::exists(
+            &shown,
+            format!(
+                "exists and is no {}, which --force does not replace: `rm {shown}` removes it",
+                kind.name()
+            ),
+        )),
+        (false, false) => Err(Failure::exists(shown, "exists; --force replaces it")),
+        (false, true) => Ok(()),
+    }
+}
