@@ -56,6 +56,18 @@ impl Display for Trouble {
 }
 
 impl Trouble {
+    /// The subject, if it is known apart.
+    #[must_use]
+    pub fn file(&self) -> Option<&str> {
+        self.file.as_deref()
+    }
+
+    /// Its kind; docs/json.md lists all.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
     /// Adds more behind it.
     #[must_use]
     pub fn and(mut self, more: impl Display) -> Self {

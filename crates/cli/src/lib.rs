@@ -10,6 +10,7 @@ pub mod console;
 pub mod daemon;
 pub mod format;
 pub mod helper;
+mod hints;
 pub mod keys;
 pub mod manual;
 pub mod owner;
@@ -153,7 +154,9 @@ fn run_after<'a>(
             progress::named(&command);
             let mut console = Console::new(out, err).of(&command).form(form);
             console.be_quiet(line.quiet);
+            let whole = hints::Line::of(&arguments);
             let done = begin(&line).and_then(|()| line.command.run(&mut console, line.sandbox));
+            let done = done.map_err(|failure| whole.hinted(failure));
             let done = done.and_then(|()| console.flush());
             let closed =
                 stores::close_all().map_err(|error| Failure::about("closing the volume of the store", error));

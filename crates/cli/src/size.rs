@@ -3,7 +3,7 @@
 use platfs_image::Free;
 
 pub use platfs_forensics::words::human;
-pub use platfs_image::size::{Written, parse_size, unit_shift};
+pub use platfs_image::size::{Written, meant, parse_size, unit_shift};
 
 /// Reads `auto+SIZE` or `auto+N%`: contents, and what is to stay free. `None` if it is neither.
 #[must_use]

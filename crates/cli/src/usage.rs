@@ -16,9 +16,12 @@ use crate::text::Shown;
 /// Commands of other programs, and what does the same here.
 const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["df", "du"], "`plat info IMAGE` shows how full a volume is"),
-    (&["fsck", "e2fsck", "repair", "verify"], "`plat check IMAGE` checks and repairs"),
     (
-        &["format", "create", "mke2fs", "new"],
+        &["fsck", "fsck.ext2", "fsck.ext3", "fsck.ext4", "e2fsck", "repair", "verify"],
+        "`plat check IMAGE` checks and repairs",
+    ),
+    (
+        &["format", "create", "mke2fs", "mkfs.ext2", "mkfs.ext3", "mkfs.ext4", "new"],
         "`plat mkfs IMAGE SIZE` makes an empty volume, `plat build` a full one",
     ),
     (&["unmount", "eject"], "`plat umount DIR` unmounts"),
@@ -90,10 +93,13 @@ fn meant(error: &Error) -> Option<String> {
         ErrorKind::InvalidSubcommand => {
             let word = text(ContextKind::InvalidSubcommand)?;
             let known = ELSEWHERE.iter().find(|(words, _)| words.contains(&word)).map(|(_, hint)| *hint);
-            known.map(str::to_owned).or_else(|| similar(error, ContextKind::SuggestedSubcommand, word))
+            let known = known.map(str::to_owned);
+            let known = known.or_else(|| similar(error, ContextKind::SuggestedSubcommand, word));
+            known.or_else(|| image_alone(word))
         }
         ErrorKind::UnknownArgument => {
-            similar(error, ContextKind::SuggestedArg, text(ContextKind::InvalidArg)?)
+            let word = text(ContextKind::InvalidArg)?;
+            unneeded(error, word).or_else(|| similar(error, ContextKind::SuggestedArg, word))
         }
         ErrorKind::InvalidValue => {
             similar(error, ContextKind::SuggestedValue, text(ContextKind::InvalidValue)?)
@@ -107,6 +113,25 @@ fn meant(error: &Error) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// The command for an image that stands where a command should.
+fn image_alone(word: &str) -> Option<String> {
+    platfs_host::path::is_there(word).then(|| format!("`plat info {word}` shows what it is"))
+}
+
+/// Options of mke2fs that have nothing to do here.
+const UNNEEDED: &[(&str, &str)] = &[
+    ("-c", "blocks are not tested here: leave it out"),
+    ("-K", "unused blocks are never touched: leave it out"),
+    ("-v", "the summary is printed anyway: leave it out"),
+];
+
+fn unneeded(error: &Error, word: &str) -> Option<String> {
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return None };
+    let is_mkfs = usage.to_string().contains("plat mkfs");
+    let hint = UNNEEDED.iter().find(|(option, _)| is_mkfs && *option == word);
+    hint.map(|(_, hint)| (*hint).to_owned())
 }
 
 /// A word that differs in one letter, or in two of many: what is less alike misleads.

@@ -146,7 +146,9 @@ fn mount(directory: &Path, options: &Options) -> io::Result<OwnedFd> {
 /// The remedy where the device of FUSE can't be opened.
 fn remedy(kind: io::ErrorKind) -> &'static str {
     match kind {
-        io::ErrorKind::NotFound => " (is the module `fuse` loaded?)",
+        io::ErrorKind::NotFound => {
+            " (as root, `modprobe fuse` loads its module; `plat ls`, `plat get` and `plat put` need no mount)"
+        }
         io::ErrorKind::PermissionDenied => {
             " (it is usually open to all users: root can install fuse3, or `chmod 666 /dev/fuse`)"
         }

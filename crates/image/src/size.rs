@@ -56,6 +56,13 @@ pub fn unit_shift(unit: char) -> Option<u32> {
     }
 }
 
+/// A size with another spelling of its unit, as it is spelled here.
+#[must_use]
+pub fn meant(text: &str) -> Option<&str> {
+    let short = ["iB", "ib", "B", "b"].iter().find_map(|unit| text.strip_suffix(unit))?;
+    Written::parse(short).is_some().then_some(short)
+}
+
 /// Reads a size.
 ///
 /// # Errors
@@ -67,9 +74,10 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     let written = Written::parse(text);
     let shift = written.and_then(|written| written.unit.map_or(Some(0), unit_shift));
     let (Some(written), Some(shift)) = (written, shift) else {
-        return Err(
-            "not a size: a number, such as 4096, 512M or 1.5G, with K, M, G or T for powers of 1,024".into(),
-        );
+        let meant = meant(text).map(|meant| format!("; `{meant}` is one")).unwrap_or_default();
+        return Err(format!(
+            "not a size: a number, such as 4096, 512M or 1.5G, with K, M, G or T for powers of 1,024{meant}"
+        ));
     };
     written.shifted(shift).ok_or_else(|| "more than 2^64 bytes".into())
 }

@@ -228,10 +228,10 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             commands
             reshaping
-            check owner writing
-            format helper reading signals
+            check manual owner writing
+            format helper hints reading signals
             clock keys progress usage
-            console daemon manual size text
+            console daemon size text
         ",
         knots: &[],
         long_lists: 0,

@@ -99,8 +99,8 @@ impl Leaving<'_> {
         let directory = fuse::mount_point(self.directory)
             .or_else(|_| std::path::absolute(self.directory))
             .map_err(|error| self.failed(error.to_string()))?;
-        let mount =
-            door::mounted_on(&directory).ok_or_else(|| self.failed("nothing is mounted here".into()))?;
+        let mount = door::mounted_on(&directory)
+            .ok_or_else(|| self.failed("nothing is mounted here; `plat mount` lists what is".into()))?;
         if mount.kind != "fuse.plat" {
             return Err(self.failed(format!("a mount of type {}, not of plat", mount.kind)));
         }

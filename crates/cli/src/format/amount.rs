@@ -7,8 +7,10 @@ use crate::size::{Written, unit_shift};
 
 /// The number as written, and the shift of the unit behind it, if there is one.
 fn split<'t>(option: &str, text: &'t str) -> Result<(Written<'t>, Option<u32>), Failure> {
-    let wrong =
-        || Failure::Usage(format!("{option} {text}: not a number, with K, M, G or T for powers of 1,024"));
+    let wrong = || {
+        let meant = crate::size::meant(text).map(|meant| format!("; `{meant}` is one")).unwrap_or_default();
+        Failure::Usage(format!("{option} {text}: not a number, with K, M, G or T for powers of 1,024{meant}"))
+    };
     let written = Written::parse(text).ok_or_else(wrong)?;
     let shift = match written.unit {
         None => None,

@@ -131,6 +131,12 @@ fn a_large_volume_has_no_more_cells_than_a_small_one() {
     assert!(fs::metadata(&file).unwrap().len() < 1 << 20);
     let lines = plat("map --width 120", &image, &[]).fine();
     assert!(lines.iter().filter(|byte| **byte == b'\n').count() < 80);
+    // What a cell stands for is said in bytes, too: groups differ from volume to volume.
+    let text = String::from_utf8(lines).unwrap();
+    assert!(text.contains("2 groups (256 MiB)"), "{text}");
+    let drawing = scratch.join("disk.svg");
+    plat("map", &image, &["-o".as_ref(), drawing.as_os_str()]).fine();
+    assert!(fs::read_to_string(&drawing).unwrap().contains("A cell is 2 groups (256 MiB)."));
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub enum Problem {
         present: u64,
     },
     /// The very first block is no header.
-    #[error("this is no tar archive")]
+    #[error("this is no tar archive; a source is a directory, an archive or a container image")]
     NotTar,
     /// A header's checksum does not hold.
     #[error("no tar header stands here (its checksum is wrong)")]

@@ -315,7 +315,7 @@ impl MountOptions {
                 None => options.take_word(word),
             };
             if !known && !sloppy {
-                return Err(format!("unknown mount option `{word}`"));
+                return Err(format!("unknown mount option `{word}`; `plat help mount-options` lists all"));
             }
         }
         if options.allow_other && options.permissions == Permissions::Own {
@@ -584,7 +584,10 @@ mod tests {
     #[test]
     fn what_is_unknown_or_makes_no_sense_is_named() {
         let error = |words: &str| MountOptions::parse([words], false).unwrap_err();
-        assert_eq!(error("ro,frobnicate"), "unknown mount option `frobnicate`");
+        assert_eq!(
+            error("ro,frobnicate"),
+            "unknown mount option `frobnicate`; `plat help mount-options` lists all"
+        );
         let refused = "mount option `usrjquota=aquota` can't be had: quota is kept in files of the \
                        volume's own (`plat quota --on user,group`)";
         assert_eq!(error("usrjquota=aquota"), refused);

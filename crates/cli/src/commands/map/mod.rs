@@ -128,7 +128,7 @@ impl Map {
             ))
         })?;
         if !self.force && platfs_host::path::is_taken(path) {
-            return Err(Failure::exists(path.display(), "exists; `--force` replaces it"));
+            return Err(Failure::exists(path.display(), "exists; --force replaces it"));
         }
         Ok(form)
     }
@@ -210,11 +210,13 @@ fn levels(survey: &Survey) -> impl Iterator<Item = Option<u8>> + '_ {
 /// Describes the size of a cell.
 fn cell_size(image: &OpenImage, survey: &Survey) -> String {
     let geometry = &image.volume.format().geometry;
-    if survey.grid.groups_per_cell > 1 {
-        return format!("{} groups", survey.grid.groups_per_cell);
-    }
     let clusters = survey.cells.first().map_or(0, |cell| cell.clusters);
-    crate::size::human((clusters << geometry.cluster_log2).saturating_mul(geometry.block_size.bytes().into()))
+    let blocks = clusters.saturating_mul(1 << geometry.cluster_log2);
+    let bytes = crate::size::human(blocks.saturating_mul(geometry.block_size.bytes().into()));
+    match survey.grid.groups_per_cell {
+        1 => bytes,
+        groups => format!("{groups} groups ({bytes})"),
+    }
 }
 
 fn drawing(image: &OpenImage, survey: &Survey) -> String {

@@ -48,7 +48,12 @@ impl Undelete {
     pub(super) fn cage(&self) -> Option<Plan> {
         let plan = cage::reading(&[&self.image], &[], None)?;
         let Some(into) = &self.into else { return Some(plan) };
-        Some(cage::with_attributes(cage::with_outputs_in(plan, into)))
+        // A directory that is there already is reached from the one above, too.
+        let plan = match into.file_name() {
+            Some(_) => cage::with_output(plan, into),
+            None => cage::with_outputs_in(plan, into),
+        };
+        Some(cage::with_attributes(plan))
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {

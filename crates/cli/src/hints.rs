@@ -1,0 +1,126 @@
+//! Remedies that follow from a whole line: the image that comes first, a place that is not there, a file without rights.
+//!
+//! Owns: these, put behind the message of a failure. Excludes remedies that a command knows by itself.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use platfs::device::FileDevice;
+use platfs_host::{open_named, path};
+
+use crate::console::{Failure, Trouble};
+use crate::text::Shown;
+use crate::{image, stores, usage};
+
+/// Commands whose first word is an image, with paths in it behind.
+const PATHS: [&str; 15] = [
+    "ls", "cat", "tree", "stat", "get", "put", "rm", "mv", "cp", "ln", "mkdir", "chmod", "chown", "xattr",
+    "frag",
+];
+
+/// What a line says, looked at before its command runs: that may give up the rights to look.
+pub(crate) struct Line {
+    command: String,
+    /// Words without a dash behind the command.
+    words: Vec<OsString>,
+    /// The line as it was meant, if the image does not come first in it.
+    meant: Option<String>,
+}
+
+impl Line {
+    /// Looks at the arguments of the program.
+    pub(crate) fn of(arguments: &[OsString]) -> Self {
+        let command = usage::command_of(arguments);
+        let behind = arguments.iter().skip_while(|word| **word != *command).skip(1);
+        let words = behind.filter(|word| !word.as_encoded_bytes().starts_with(b"-")).cloned().collect();
+        let mut line = Line { command, words, meant: None };
+        line.meant = line.meant(arguments);
+        line
+    }
+
+    fn meant(&self, arguments: &[OsString]) -> Option<String> {
+        let (first, others) = self.words.split_first()?;
+        if !PATHS.contains(&&*self.command) || is_volume(first) || path::is_directory(first) {
+            return None;
+        }
+        let image = others.iter().find(|word| is_volume(word))?;
+        let at = arguments.iter().position(|word| word == first)?;
+        let mut words: Vec<&OsString> = arguments.iter().skip(1).filter(|word| *word != image).collect();
+        words.insert(at - 1, image);
+        let words = words.into_iter().map(|word| Shown(word.as_encoded_bytes()).to_string());
+        Some(format!("plat {}", words.collect::<Vec<_>>().join(" ")))
+    }
+
+    /// A failure with the remedy, if the line shows one.
+    pub(crate) fn hinted(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Failed(trouble) => Failure::Failed(match self.remedy(&trouble) {
+                Some(remedy) => trouble.and(remedy),
+                None => trouble,
+            }),
+            other => other,
+        }
+    }
+
+    fn remedy(&self, trouble: &Trouble) -> Option<String> {
+        let (first, last) = (self.words.first()?, self.words.last()?);
+        let is_about = |word: &OsString| trouble.file() == Some(&*shown(word));
+        match (&*self.command, trouble.kind()) {
+            (_, "not-found" | "wrong-type" | "failed" | "damaged")
+                if is_about(first) && self.meant.is_some() =>
+            {
+                self.meant.as_ref().map(|line| format!("first comes the image: `{line}`"))
+            }
+            ("build", _) if path::is_directory(last) && is_about(last) && self.words.len() == 2 => {
+                Some(format!("the image to make comes last: `plat build {} {}`", shown(last), shown(first)))
+            }
+            (command, "wrong-type") if command != "build" && is_about(first) && path::is_directory(first) => {
+                Some(format!("`plat build {0} {0}.img` makes an image of it", shown(first)))
+            }
+            ("mount", "not-found") if is_about(last) && self.words.len() == 2 => {
+                Some(format!("`mkdir {}` makes it", shown(last)))
+            }
+            (_, "not-permitted") => self.permitted(),
+            _ => None,
+        }
+    }
+
+    /// A file of the caller without rights, or a directory that he may not write, by their modes: a command in its cage
+    /// can't ask for more.
+    fn permitted(&self) -> Option<String> {
+        let own = rustix::process::geteuid().as_raw();
+        let closed = |word: &&OsString| {
+            path::facts(path_of(word)).is_ok_and(|facts| facts.uid == own && facts.mode & 0o400 == 0)
+        };
+        if let Some(word) = self.words.iter().find(closed) {
+            return Some(format!("`chmod u+rw {}` opens it to its owner", shown(path_of(word))));
+        }
+        let last = path_of(self.words.last()?);
+        let above = last.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let facts = path::facts(above).ok()?;
+        let open = if facts.uid == own { 0o200 } else { 0o022 };
+        let name = last.file_name().filter(|_| facts.mode & open == 0 && !path::is_taken(&last))?;
+        Some(format!(
+            "{} can't be written: name the file in a directory of your own, as ~/{}",
+            shown(above),
+            shown(name)
+        ))
+    }
+}
+
+fn shown(name: impl AsRef<std::ffi::OsStr>) -> String {
+    Shown(name.as_ref().as_encoded_bytes()).to_string()
+}
+
+/// The file of the host that a word names, whatever part of it.
+fn path_of(word: &OsString) -> PathBuf {
+    image::parse(word).path
+}
+
+fn is_volume(word: &OsString) -> bool {
+    if stores::is_meant(word) {
+        return true;
+    }
+    let Ok((_, Some(file))) = open_named(&path_of(word), false) else { return false };
+    FileDevice::new(file).is_ok_and(|device| platfs::read_superblock(&device).is_ok())
+}
