@@ -5,8 +5,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use platfs::device::FileDevice;
-use platfs_host::{open_named, path};
+use platfs_host::path;
 
 use crate::console::{Failure, Trouble};
 use crate::text::Shown;
@@ -18,7 +17,7 @@ const PATHS: [&str; 15] = [
     "frag",
 ];
 
-/// What a line says, looked at before its command runs: that may give up the rights to look.
+/// A line, looked at before its command runs: that may give up the rights to look.
 pub(crate) struct Line {
     command: String,
     /// Words without a dash behind the command.
@@ -118,9 +117,7 @@ fn path_of(word: &OsString) -> PathBuf {
 }
 
 fn is_volume(word: &OsString) -> bool {
-    if stores::is_meant(word) {
-        return true;
-    }
-    let Ok((_, Some(file))) = open_named(&path_of(word), false) else { return false };
-    FileDevice::new(file).is_ok_and(|device| platfs::read_superblock(&device).is_ok())
+    let is_file = path::is_file(path_of(word));
+    stores::is_meant(word)
+        || is_file && image::open_read(word).is_ok_and(|device| platfs::read_superblock(&*device).is_ok())
 }

@@ -12,7 +12,7 @@ struct Other {
     at: u64,
     /// The magic.
     magic: &'static [u8],
-    /// What it is, and what helps, with `NAME` for its name.
+    /// Its name and what helps, with `NAME` for its name.
     what: &'static str,
     /// It is a disk or volume, in whatever format.
     is_image: bool,

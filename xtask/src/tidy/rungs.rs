@@ -50,7 +50,8 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             journal mmp
             groups
-            lookalike search superblock
+            lookalike search
+            superblock
             error file map memory overlay partitions record snapshot window write_behind
         ",
         knots: &[],

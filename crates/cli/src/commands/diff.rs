@@ -98,9 +98,9 @@ impl Diff {
         out: &Path,
         write: impl FnOnce(BufWriter<std::fs::File>) -> Result<Losses, Failure>,
     ) -> Result<Losses, Failure> {
-        may_replace(out, Becomes::Archive, self.force)?;
         let failed = |error: io::Error| Failure::about(out.display(), error);
         spare(&[&self.older, &self.newer], out).map_err(failed)?;
+        may_replace(out, Becomes::Archive, self.force)?;
         let output = Output::through(out, 0, Privacy::Private).map_err(failed)?;
         let losses = write(BufWriter::with_capacity(1 << 20, output.file().map_err(failed)?))?;
         output.finish().map_err(failed)?;

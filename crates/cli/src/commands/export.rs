@@ -154,6 +154,8 @@ impl Export {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let form = Form::of(&self.out)?;
         if form != Form::Stdout {
+            // What is no archive may be the image itself: nothing is to be removed then.
+            spare(&[&self.image], &self.out).map_err(|error| Failure::about(self.out.display(), error))?;
             refuse_existing(&self.out, self.force, form == Form::Directory)?;
         }
         if live::is_directory(&self.image) {
@@ -252,7 +254,6 @@ impl Export {
         write: impl FnOnce(BufWriter<File>) -> Result<Losses, Failure>,
     ) -> Result<Losses, Failure> {
         let failed = |error: io::Error| Failure::about(self.out.display(), error);
-        spare(&[&self.image], &self.out).map_err(failed)?;
         let output = Output::through(&self.out, 0, image::privacy(&self.image)).map_err(failed)?;
         let losses = write(BufWriter::with_capacity(1 << 20, output.file().map_err(failed)?))?;
         output.finish().map_err(failed)?;

@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use platfs::device::{FileDevice, is_blank, is_image_or_blank};
+use platfs::device::{is_blank, is_image_or_blank};
 use platfs_host::path::entry;
 use platfs_host::{Opened, target_of};
 use platfs_image::Source;
@@ -13,7 +13,7 @@ use platfs_image::Source;
 use crate::console::Failure;
 use crate::image;
 
-/// What an output is.
+/// Kinds of outputs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Becomes {
     /// A disk or volume.
@@ -30,15 +30,14 @@ impl Becomes {
         }
     }
 
-    fn is_of(self, file: File) -> bool {
-        if self == Becomes::Archive && Source::may_be_archive(&file) {
+    fn is_of(self, file: &File, out: &Path) -> bool {
+        if self == Becomes::Archive && Source::may_be_archive(file) {
             return true;
         }
-        let device = FileDevice::new(file);
-        device.is_ok_and(|device| match self {
-            Becomes::Image => is_image_or_blank(&device),
+        image::open_read(out.as_os_str()).is_ok_and(|device| match self {
+            Becomes::Image => is_image_or_blank(&*device),
             // As an archive without entries is.
-            Becomes::Archive => is_blank(&device),
+            Becomes::Archive => is_blank(&*device),
         })
     }
 }
@@ -52,7 +51,7 @@ pub(super) fn may_replace(out: &Path, kind: Becomes, force: bool) -> Result<(), 
     let Ok(facts) = entry(out) else { return Ok(()) };
     let shown = image::shown(out.as_os_str());
     let is_other = match target_of(out) {
-        Ok((_, Opened::File(file))) => !kind.is_of(file),
+        Ok((_, Opened::File(file))) => !kind.is_of(&file, out),
         Ok((_, Opened::Directory(_))) => {
             return Err(Failure::exists(shown, "is a directory: name a file, in it or elsewhere"));
         }

@@ -146,7 +146,7 @@ fn each_guide_has_a_test() {
     assert_eq!(names.into_iter().collect::<Vec<_>>(), ["images.md", "rescue.md", "rootless.md"]);
 }
 
-/// What stands for the command with the words of the remedy, as the error prints it.
+/// Stands for the command with the words of the remedy, as the error prints it.
 const AS_PRINTED: &str = "";
 
 /// Errors that a new user meets, each with the words of the remedy, and the line that is the remedy.
@@ -164,7 +164,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
     ("plat ls x.qcow2", "qemu-img convert", AS_PRINTED),
     ("plat ls x.simg", "simg2img", AS_PRINTED),
     ("plat ls x.zst", "zstd -d", AS_PRINTED),
-    ("plat ls closed.img", "chmod u+rw closed.img", AS_PRINTED),
+    ("plat ls shut.img", "chmod u+rw shut.img", AS_PRINTED),
     ("plat mount disk.img there", "mkdir there", AS_PRINTED),
     ("plat mount -o nothing disk.img m", "plat help mount-options", AS_PRINTED),
     ("plat umount m", "plat mount", AS_PRINTED),
@@ -175,7 +175,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
     ("plat mkfs -c -q tested.img 8M", "leave it out", "plat mkfs -q tested.img 8M"),
     ("plat mkfs -t xfs typed.img 8M", "ext2, ext3, ext4", "plat mkfs -t ext3 typed.img 8M"),
     ("plat build notes noted.img", "a source is a directory", "plat build tree noted.img"),
-    ("plat build tree closed/new.img", "~/new.img", "plat build tree ~/new.img"),
+    ("plat build tree closed/named.img", "~/named.img", "plat build tree ~/named.img"),
     ("plat build --force tree notes", "rm notes", AS_PRINTED),
     (
         "plat rm disk.img /tree",
@@ -222,8 +222,8 @@ fn each_error_of_a_new_user_names_its_remedy() {
     let Some(user) = User::new(test) else { return };
     let ready = "mkdir -p tree m && echo a >tree/file && echo b >file && \
                  plat build -q tree/.. disk.img --exclude disk.img --size 16M && plat put disk.img file /a && plat build -q tree old.img \
-                 && tar -cf good.tar tree && gzip -c disk.img >packed.img.gz && echo text >notes && cp old.img closed.img \
-                 && chmod 0 closed.img && mkdir -m 555 closed && plat build -q tree x.qcow2 && plat build -q tree x.simg \
+                 && tar -cf good.tar tree && gzip -c disk.img >packed.img.gz && echo text >notes && cp old.img shut.img \
+                 && chmod 0 shut.img && mkdir -m 555 closed && plat build -q tree x.qcow2 && plat build -q tree x.simg \
                  && plat build -q tree x.zst";
     tool::run(&mut user.shell(ready));
     for (line, remedy, right) in ERRORS {
