@@ -197,11 +197,11 @@ fn the_other_requests_have_their_fields() {
     let copy = u64s(&[1, 10, 20, 1, 30, 40, 0]);
     assert_eq!(
         decoded(47, &copy, b""),
-        "Ok(Copy { offset: 10, to: Target { node: 20, offset: 30, handle: 1 }, len: 40, long: false })"
+        "Ok(Copy { offset: 10, to: WritePos { node: 20, offset: 30, handle: 1 }, len: 40, long: false })"
     );
     assert_eq!(
         decoded(53, &copy, b""),
-        "Ok(Copy { offset: 10, to: Target { node: 20, offset: 30, handle: 1 }, len: 40, long: true })"
+        "Ok(Copy { offset: 10, to: WritePos { node: 20, offset: 30, handle: 1 }, len: 40, long: true })"
     );
     let unnamed = decoded(51, &u32s(&[0o2, 0o100_666, 0o077, 0]), b"name\0");
     assert!(unnamed.contains("Regular, permissions: 438, umask: 63"), "{unnamed}");

@@ -11,7 +11,7 @@ fn catalogue(root: &Path, options: SourceOptions) -> Result<Catalogue, SourceErr
     let mut reading = Reading::new(&options)?;
     let mut builder = CatalogueBuilder::new(options).unwrap();
     let directory = Directory::open(root).map_err(|error| SourceError::host("open", root, error))?;
-    read(&mut reading, &mut builder, (root, directory))?;
+    read(&mut reading, &mut builder, root, directory)?;
     Ok(builder.finish())
 }
 

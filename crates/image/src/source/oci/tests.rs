@@ -289,7 +289,7 @@ fn layouts_may_stand_in_archives() {
         let mut builder = CatalogueBuilder::new(SourceOptions::default()).unwrap();
         let mut reading = Reading::new(&SourceOptions::new()).unwrap();
         let directory = platfs_host::Directory::open(root.path()).unwrap();
-        crate::source::directory::read(&mut reading, &mut builder, (root.path(), directory)).unwrap();
+        crate::source::directory::read(&mut reading, &mut builder, root.path(), directory).unwrap();
         (builder.finish(), vec![String::new()])
     };
     for step in catalogue.walk() {

@@ -44,8 +44,9 @@ fn layered(layers: &[Section]) -> Catalogue {
         read_layer(
             &mut Reading::new(&SourceOptions::new()).unwrap(),
             &mut builder,
-            (layer, WhiteoutStyle::Names),
+            layer,
             "layer",
+            WhiteoutStyle::Names,
         )
         .unwrap();
     }
@@ -168,7 +169,7 @@ fn what_a_layer_has_below_a_file_of_a_lower_one_takes_its_place() {
     let mut reading = Reading::new(&SourceOptions::new()).unwrap();
     for layer in [files(&["foo", "bar"]), files(&["foo/inside", "bar/.wh.gone"])] {
         builder.begin_layer();
-        read_layer(&mut reading, &mut builder, (&layer, WhiteoutStyle::Names), "layer").unwrap();
+        read_layer(&mut reading, &mut builder, &layer, "layer", WhiteoutStyle::Names).unwrap();
     }
     let tree = builder.finish();
     assert_eq!(names(&tree), ["bar", "foo", "inside"]);
@@ -180,8 +181,9 @@ fn what_a_layer_has_below_a_file_of_a_lower_one_takes_its_place() {
         read_layer(
             &mut reading,
             &mut builder,
-            (&files(&["foo", "foo/inside"]), WhiteoutStyle::Names),
-            "layer"
+            &files(&["foo", "foo/inside"]),
+            "layer",
+            WhiteoutStyle::Names,
         )
         .is_err()
     );
