@@ -9,13 +9,15 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 # Where mount(8) looks for its helpers: /sbin, and nowhere else. On most systems this is a link to usr/sbin.
 HELPERS ?= $(shell [ -L /sbin ] && echo /usr/sbin || echo /sbin)
+# Where cargo puts what it builds.
+TARGET = $(or $(CARGO_TARGET_DIR),target)
 # The command that `make install-files` installs.
-PLAT ?= target/release/plat
+PLAT ?= $(TARGET)/release/plat
 # Where the library lies that `make install-c-files` installs.
-LIBDIR ?= target/release
+LIBDIR ?= $(TARGET)/release
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: all build install install-files install-helpers install-c install-c-files python web web-test test store-test crash crash-kernel models demo microvm book bench soak mix in-cage count-calls coverage packages setup fmt lint docs deny fuzz images tidy static features deb container targets targets-test
+.PHONY: all build install install-files install-helpers install-c install-c-files python web web-test test long store-test crash crash-kernel models demo microvm book bench soak mix in-cage count-calls coverage packages setup fmt lint docs deny fuzz images tidy static features deb container targets targets-test
 
 all: build
 
@@ -76,7 +78,7 @@ web:
 # The page in a browser without a window; PLATFS_SHOTS=DIR keeps pictures of it.
 web-test:
 	scripts/web.sh --lint
-	$(CARGO) test -p platfs-web --test page -- --include-ignored --test-threads=1 --nocapture
+	$(CARGO) test -p platfs-web --lib tests:: -- --include-ignored --test-threads=1 --nocapture
 
 SHARE = $(DESTDIR)$(PREFIX)/share
 
@@ -102,9 +104,14 @@ install-helpers:
 	for name in mount.plat umount.plat mount.fuse.plat umount.fuse.plat; do \
 		ln -sfr $(DESTDIR)$(PREFIX)/bin/plat $(DESTDIR)$(HELPERS)/$$name; done
 
-# Every test of the workspace, with the tools they need installed first; those that need root, a loop device or FUSE say SKIPPED when they cannot run.
+# Every test of the workspace, with the tools they need installed first. Those that need root, a loop device or FUSE are
+# counted and named in the last lines where they can't run.
 test: setup models
-	$(CARGO) test --workspace
+	CARGO="$(CARGO)" scripts/test.sh
+
+# The tests that take more than ten seconds, which `make test` leaves out.
+long: setup
+	CARGO="$(CARGO)" scripts/test.sh -- --ignored
 
 # Crashes of volumes that the kernel works on (CRASHES), each then opened for writing by the library, `put` and a mount.
 crash-kernel:
@@ -121,7 +128,7 @@ store-test: setup
 
 # The lock protocol of the placement engine under many interleavings (shuttle); SHUTTLE_ITERATIONS raises the number for each model.
 models:
-	RUSTFLAGS="--cfg shuttle" $(CARGO) test --target-dir target/models -p platfs-placement --lib models
+	RUSTFLAGS="--cfg shuttle" $(CARGO) test --target-dir $(TARGET)/models -p platfs-placement --lib models
 
 # Random tests with new seeds until MINUTES are over; a failure prints how to repeat it.
 soak: setup

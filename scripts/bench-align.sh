@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/platfs
-plat=$(realpath "${PLAT:-target/release/plat}")
+plat=$(realpath "${PLAT:-${CARGO_TARGET_DIR:-target}/release/plat}")
 tar=${PLATFS_ROOTFS_TAR:-$cache/rootfs.tar}
 [ -e "$tar" ] || { echo "bench-align: SKIPPED: no $tar; make demo makes it" >&2; exit 0; }
 mkdir -p "$cache"

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
 files=${1:-2000000} directories=${2:-100000} rounds=${3:-5}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/platfs
-plat=${PLAT:-target/release/plat}
+plat=${PLAT:-${CARGO_TARGET_DIR:-target}/release/plat}
 image=$cache/many-$files-$directories.img
 work=${PLATFS_BENCH_DIR:-$cache}/bench-check.$$
 mkdir -p "$cache" "$work"

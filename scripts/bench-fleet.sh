@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
 updates=${1:-20}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/platfs
-plat=$(realpath "${PLAT:-target/release/plat}")
+plat=$(realpath "${PLAT:-${CARGO_TARGET_DIR:-target}/release/plat}")
 tar=${PLATFS_ROOTFS_TAR:-$cache/rootfs.tar}
 [ "$(id -u)" = 0 ] || { echo "bench-fleet: SKIPPED: needs root for the source's owners and the kernel's mount" >&2; exit 0; }
 [ -e "$tar" ] || { echo "bench-fleet: SKIPPED: no $tar; make demo makes it" >&2; exit 0; }

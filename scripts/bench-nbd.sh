@@ -2,7 +2,7 @@
 # Copies an image that is nearly all hole through NBD, from `plat serve` and from qemu-nbd in turn: what is copied is the
 # same, and the medians of five rounds are printed. Needs qemu-utils and libnbd-bin. PLAT names the command, GIB the size.
 set -eu
-PLAT=${PLAT:-target/release/plat}
+PLAT=${PLAT:-${CARGO_TARGET_DIR:-target}/release/plat}
 top=$(mktemp -d)
 trap 'kill $ours $theirs 2>/dev/null; wait 2>/dev/null; rm -rf "$top"' EXIT
 ours= theirs=

@@ -9,7 +9,7 @@ PATH="$PATH:/usr/sbin:/sbin"
 rounds=${1:-5}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/platfs
 tar=${PLATFS_ROOTFS_TAR:-$cache/rootfs.tar}
-plat=${PLAT:-target/release/plat}
+plat=${PLAT:-${CARGO_TARGET_DIR:-target}/release/plat}
 work=${PLATFS_BENCH_DIR:-$cache}/bench-resize.$$
 [ "$(id -u)" = 0 ] || { echo "bench: SKIPPED: not root, and the kernel has to fill the volumes" >&2; exit 0; }
 [ -e "$tar" ] || { echo "bench: FAILED: no $tar (make demo)" >&2; exit 1; }

@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/platfs
-plat=$(realpath "${PLAT:-target/release/plat}")
+plat=$(realpath "${PLAT:-${CARGO_TARGET_DIR:-target}/release/plat}")
 tar=${PLATFS_LINUX_TAR:-$cache/linux.tar}
 contenders=${CONTENDERS:-image flush-local flush-store rclone s3backer}
 tools=$(realpath -m "${CARGO_TARGET_DIR:-target}/tools")

@@ -7,7 +7,7 @@ PATH="$PATH:/usr/sbin:/sbin:/usr/local/go/bin"
 rounds=${1:-5}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/platfs
 work=${PLATFS_BENCH_DIR:-$cache}/bench.$$
-plat=${PLAT:-target/release/plat}
+plat=${PLAT:-${CARGO_TARGET_DIR:-target}/release/plat}
 tar2ext4_version=v0.15.0
 
 mkdir -p "$cache" "$work"

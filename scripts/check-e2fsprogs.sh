@@ -8,7 +8,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
 tests=${E2FSPROGS_TESTS:?names the directory tests of the sources of e2fsprogs}
-plat=${PLAT:-target/debug/plat}
+plat=${PLAT:-${CARGO_TARGET_DIR:-target}/debug/plat}
 work=$(mktemp -d "${TMPDIR:-/tmp}/platfs-e2fsprogs.XXXXXX")
 point=$work/point
 mkdir "$point"

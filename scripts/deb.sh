@@ -3,7 +3,7 @@
 # directory of the package, COMPRESSION how it is packed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-plat=${PLAT:-target/release/plat}
+plat=${PLAT:-${CARGO_TARGET_DIR:-target}/release/plat}
 out=${OUT:-target/debian}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 arch=${ARCH:-$(dpkg --print-architecture)}

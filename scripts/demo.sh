@@ -8,7 +8,7 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/platfs
 work=$(mktemp -d "${TMPDIR:-/tmp}/platfs-demo.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$cache"
-plat=${PLAT:-target/release/plat}
+plat=${PLAT:-${CARGO_TARGET_DIR:-target}/release/plat}
 
 say() { printf '%s\n' "$*"; }
 title() { printf '\n== %s\n' "$*"; }

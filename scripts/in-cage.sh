@@ -18,7 +18,7 @@ done
 
 type -P pjdfstest >/dev/null || { echo "in-cage: SKIPPED: pjdfstest - cargo install pjdfstest"; exit 0; }
 cargo build -q -p platfs-cli
-plat=$PWD/target/debug/plat
+plat=$(realpath "${CARGO_TARGET_DIR:-target}/debug/plat")
 place=$(mktemp -d)
 trap '"$plat" umount "$place/mount" 2>/dev/null || true; rm -rf --one-file-system "$place"' EXIT
 mkdir "$place/mount"

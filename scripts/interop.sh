@@ -12,7 +12,7 @@ case "$#${1-}" in 0 | 1archives | 1images) ;; *)
     exit 2
     ;;
 esac
-PLAT=$(realpath "${PLAT:-target/release/plat}")
+PLAT=$(realpath "${PLAT:-${CARGO_TARGET_DIR:-target}/release/plat}")
 export LC_ALL=C PLAT
 for tool in tar bsdtar busybox python3 umoci skopeo buildah setfattr getfattr setfacl setcap zstd xz gzip; do
     type -P "$tool" >/dev/null || { echo "interop: no $tool (make setup)"; exit 1; }

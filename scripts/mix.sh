@@ -6,7 +6,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 minutes=${1:-60}
-plat=$(realpath "${PLAT:-target/release/plat}")
+plat=$(realpath "${PLAT:-${CARGO_TARGET_DIR:-target}/release/plat}")
 read -ra orders <<<"${MIX_ORDERS:-data=ordered data=writeback data=journal softdep normal sync async}"
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/plat-mix.XXXXXX")
 mount=$work/mnt image=$work/disk.img log=$work/log

@@ -51,7 +51,7 @@ cargo build -q --release -p platfs-cli -p plat-lab && cargo test -q --release --
 
 while [ "$(date +%s)" -lt "$end" ]; do
     rounds=$((rounds + 1))
-    job crash target/release/plat-lab crash --seed "$(seed)" --states 20000 --e2fsck 500
+    job crash "${CARGO_TARGET_DIR:-target}/release/plat-lab" crash --seed "$(seed)" --states 20000 --e2fsck 500
     # shellcheck disable=SC2046 # words of a command
     {
         job model PLATFS_SEED="$(seed)" PLATFS_STEPS=2000 $(test_of platfs model::) --nocapture

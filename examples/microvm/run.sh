@@ -9,7 +9,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 PATH="$PATH:/usr/sbin:/sbin"
-plat=$(realpath "${PLAT:-$here/../../target/release/plat}")
+plat=$(realpath "${PLAT:-${CARGO_TARGET_DIR:-$here/../../target}/release/plat}")
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/platfs
 rootfs=${PLATFS_ROOTFS_TAR:-$cache/rootfs.tar}
 work=$(mktemp -d "${TMPDIR:-/tmp}/platfs-microvm.XXXXXX")

@@ -21,6 +21,8 @@ mod look;
 mod pieces;
 mod session;
 mod survey;
+#[cfg(test)]
+mod tests;
 
 pub use pieces::{Pieces, Source};
 pub use session::{Events, Session};

@@ -7,7 +7,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement")]
 
-#[path = "../tests/memory/mod.rs"]
+#[path = "../src/tests/memory/mod.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests")]
 mod memory;
 

@@ -7,7 +7,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::cast_precision_loss, reason = "a measurement")]
 
-#[path = "../tests/memory/mod.rs"]
+#[path = "../src/tests/memory/mod.rs"]
 #[allow(dead_code, reason = "shared with the tests")]
 mod memory;
 

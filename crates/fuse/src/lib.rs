@@ -9,6 +9,10 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![deny(unsafe_code)]
 
+// Examples and tests share a file system in memory, which names the crate as its users do.
+#[cfg(test)]
+extern crate self as fuse;
+
 mod ask;
 mod attach;
 mod by_device;
@@ -22,6 +26,8 @@ mod server_threads;
 mod service;
 mod serving;
 mod session;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use ask::{ask, exchange};

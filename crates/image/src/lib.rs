@@ -46,6 +46,10 @@
 // Without archives, parts of the catalogue and its bounds that only they use are left alone.
 #![cfg_attr(not(feature = "archives"), allow(dead_code))]
 
+// The examples, which are tested, name the crate as its users do.
+#[cfg(test)]
+extern crate self as platfs_image;
+
 pub mod archive;
 pub mod builder;
 pub mod clock;
@@ -55,6 +59,8 @@ pub mod named;
 pub mod output;
 pub mod size;
 pub mod source;
+#[cfg(test)]
+mod tests;
 pub mod text;
 pub mod watch;
 
@@ -62,22 +68,3 @@ pub use builder::{BuildError, Builder, Built, Free, Size};
 pub use export::{ExportError, Exporter, Packing};
 pub use source::{IdRange, Owner, Source, SourceError, SourceOptions};
 pub use watch::{Cancelled, Progress, Stage, Watch};
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn is_shared<T: Send + Sync + 'static>() {}
-
-    #[test]
-    fn threads_may_share_what_a_program_keeps() {
-        is_shared::<Source>();
-        is_shared::<SourceOptions>();
-        is_shared::<Watch>();
-        is_shared::<SourceError>();
-        is_shared::<BuildError>();
-        is_shared::<ExportError>();
-        is_shared::<Builder<'static>>();
-        is_shared::<Exporter<'static>>();
-    }
-}

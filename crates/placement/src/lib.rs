@@ -54,6 +54,8 @@ pub mod residency;
 mod shrink_reservation;
 pub mod stats;
 mod sync;
+#[cfg(all(test, not(shuttle)))]
+mod tests;
 mod timing;
 pub mod trace;
 mod view;

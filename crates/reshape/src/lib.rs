@@ -14,6 +14,8 @@
 pub mod draft;
 mod error;
 pub mod resize;
+#[cfg(test)]
+mod tests;
 pub mod tune;
 
 pub use error::{Error, Result};

@@ -36,6 +36,8 @@ mod renewal;
 mod replay;
 mod store;
 mod survey;
+#[cfg(test)]
+mod tests;
 mod together;
 mod view;
 mod volume;

@@ -2,7 +2,7 @@
 //! what `make install-files` installs, the Debian package,
 //! a script's usage, and a system that has nothing but the command.
 
-use crate::support::installed::install;
+use crate::support::installed::{install, project};
 use crate::support::{commands, plat, succeed};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -220,6 +220,30 @@ fn make_installs_below_a_directory() {
     assert_eq!(said(Command::new(helper).args(["a", "b", "-f"])), version);
 }
 
+/// `make install` and `make install-c` install what cargo has built, wherever `CARGO_TARGET_DIR` has it put that.
+#[test]
+fn make_installs_from_where_cargo_builds() {
+    if !tool::have_tools("make_installs_from_where_cargo_builds", &["make"]) {
+        return;
+    }
+    let scratch = Scratch::new("installed-from");
+    let release = scratch.join("elsewhere/release");
+    fs::create_dir_all(&release).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_plat"), release.join("plat")).unwrap();
+    for library in ["libplatfs_c.so", "libplatfs_c.a"] {
+        fs::write(release.join(library), "of this build").unwrap();
+    }
+    let mut make = tool::command("make");
+    make.arg("-s").arg("-C").arg(project()).args(["install", "install-c", "CARGO=true"]);
+    make.args(["PREFIX=/usr", "HELPERS=/usr/sbin"]).arg(format!("DESTDIR={}", scratch.join("x").display()));
+    succeed(make.env("CARGO_TARGET_DIR", scratch.join("elsewhere")));
+    let version = said(Command::new(scratch.join("x/usr/bin/plat")).arg("--version"));
+    assert!(version.starts_with("plat "), "{version}");
+    for library in ["libplatfs.so", "libplatfs.a"] {
+        assert_eq!(fs::read(scratch.join("x/usr/lib").join(library)).unwrap(), b"of this build");
+    }
+}
+
 #[test]
 fn a_comparison_with_other_tools_refuses_words_that_it_does_not_know() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/interop.sh");
@@ -266,11 +290,7 @@ fn what_is_installed_works_with_mount_fstab_man_and_shells() {
     let there = |script: &str| {
         let mut command = tool::command("unshare");
         command.args(["--mount", "--propagation", "private", "bash", "-c", SYSTEM, "bash"]);
-        command
-            .arg(scratch.path())
-            .arg(crate::support::installed::project())
-            .arg(env!("CARGO_BIN_EXE_plat"))
-            .arg(script);
+        command.arg(scratch.path()).arg(project()).arg(env!("CARGO_BIN_EXE_plat")).arg(script);
         String::from_utf8(succeed(&mut command).stdout).unwrap()
     };
     assert_eq!(there(MOUNTS), "fuse.plat\none\ntwo\n");
@@ -309,7 +329,7 @@ fn a_debian_package_is_installed_has_fsck_s_names_on_request_and_goes() {
         return;
     }
     let scratch = Scratch::new("deb");
-    let project = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let project = project();
     let mut script = tool::command("bash");
     script.arg(project.join("scripts/deb.sh")).env("PLAT", env!("CARGO_BIN_EXE_plat"));
     let made = said(script.env("OUT", scratch.path()).env("COMPRESSION", "none"));
@@ -517,8 +537,7 @@ fn wrong_lines_are_told_in_one_voice() {
 
 #[test]
 fn the_document_of_conventions_says_what_the_commands_do() {
-    let document =
-        fs::read_to_string(crate::support::installed::project().join("docs/conventions.md")).unwrap();
+    let document = fs::read_to_string(project().join("docs/conventions.md")).unwrap();
     for (letter, long) in plat_cli::manual::conventions::LETTERS {
         assert!(document.contains(&format!("| `-{letter}` | `--{long}` |")), "-{letter} --{long}");
     }
