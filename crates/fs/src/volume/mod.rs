@@ -157,6 +157,12 @@ impl Volume {
         self.order.survives_crashes()
     }
 
+    /// Tells if the volume is open for writing.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.space.is_writable()
+    }
+
     /// Result of replaying the journal when the volume was opened, if there was need of it. A volume that
     /// is only read was replayed in memory: the device is as it was.
     #[must_use]

@@ -58,6 +58,12 @@ impl Log {
         Log { to, detail, complaints: Mutex::default() }
     }
 
+    /// To nowhere.
+    #[must_use]
+    pub fn nowhere() -> Self {
+        Self::new(To::NullSink, Detail::Complaints)
+    }
+
     /// To standard error, by a descriptor of its own: the thread of the command holds the lock of the
     /// usual one, and other threads would wait for it for ever.
     ///

@@ -18,8 +18,12 @@ pub mod prefetch;
 mod questions;
 pub mod quotas;
 pub mod remount;
+mod serving;
 pub mod statistics;
 pub mod trace;
 pub mod tree;
 pub mod trimming;
 pub mod tuning;
+
+pub use options::MountOptions;
+pub use serving::{Mount, Mounted, Prepared, connection, usual_threads};

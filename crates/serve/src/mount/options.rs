@@ -1,5 +1,6 @@
 //! The words behind `-o`: ext4's names where ext4 has them, the kernel's for all mounts, FUSE's, ours.
 
+use std::str::FromStr;
 use std::time::Duration;
 
 use fuse::{GiveWay, Transport};
@@ -291,6 +292,15 @@ const NO_QUOTA: &str = "quota is kept in files of the volume's own (`plat quota 
 const NO_KEYS: &str = "encrypted files are read only, with `key=FILE`";
 const NO_DEVICE: &str = "journals on another device can't be used yet";
 const NO_RESERVE: &str = "who may take the reserved blocks stands in the volume (`tune2fs -u`, `-g`)";
+
+impl FromStr for MountOptions {
+    type Err = String;
+
+    /// Reads words with commas between, as behind `plat mount -o`.
+    fn from_str(words: &str) -> Result<Self, String> {
+        MountOptions::parse([words], false)
+    }
+}
 
 impl MountOptions {
     /// Takes the arguments of all `-o` apart; later words win. With `sloppy`, unknown words are passed

@@ -1,0 +1,175 @@
+//! Live verbs: calls that a program has the server of a mount do, by its directory.
+//!
+//! Owns: one call for each verb. Excludes the protocol ([`crate::control`]) and the work ([`crate::bulk`]). Calls work on any
+//! mount by this library or by `plat mount`, of this process or of another one, with the rights of the calling process.
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use platfs_image::text::Shown;
+use serde_json::{Map, Value};
+
+use crate::bulk::Done;
+use crate::bulk::defrag::report;
+use crate::control::client::{self, Found, Outcome};
+use crate::control::protocol::{Request, Verb, flag};
+use crate::mount::quotas::{self, Deed, Report};
+use crate::mount::{statistics, trimming};
+use crate::sizes::Sizes;
+
+/// A mount, to be worked on while it is used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Live {
+    directory: PathBuf,
+}
+
+/// An error about a path, of the kind that it had.
+fn about(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), words(path, error))
+}
+
+fn words(path: &Path, why: &dyn Display) -> String {
+    format!("{}: {why}", Shown(path.as_os_str().as_encoded_bytes()))
+}
+
+impl Live {
+    /// The mount on a directory, or in which it lies.
+    #[must_use]
+    pub fn at(directory: impl Into<PathBuf>) -> Self {
+        Live { directory: directory.into() }
+    }
+
+    /// The counts of the mount, as `plat stats` shows them.
+    ///
+    /// # Errors
+    /// It is no mount of plat.
+    pub fn statistics(&self) -> io::Result<Map<String, Value>> {
+        statistics::of(&self.directory).map_err(|why| io::Error::other(words(&self.directory, &why)))
+    }
+
+    /// Makes everything stable that programs wrote.
+    ///
+    /// # Errors
+    /// The kernel's, or the device's.
+    pub fn sync(&self) -> io::Result<()> {
+        let root = Found::itself(&self.directory).map_err(|error| about(&self.directory, &error))?;
+        rustix::fs::syncfs(root.directory()).map_err(|error| about(&self.directory, &error.into()))
+    }
+
+    /// Copies a file, or a directory with all in it, to a new name in the same mount, with owners, times and attributes. Both
+    /// paths lie below the mount's directory.
+    ///
+    /// # Errors
+    /// The server's words; what was done until then stays.
+    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<Done> {
+        let (from, to) = (self.directory.join(from), self.directory.join(to));
+        let from = Found::tree(&from).map_err(|error| about(&from, &error))?;
+        let to = Found::name(&to).map_err(|error| about(&to, &error))?;
+        self.hand_over()?;
+        Ok(self.ask((Verb::Copy, flag::RECURSIVE | flag::PRESERVE), &[], &[from, to], None)?.0)
+    }
+
+    /// Removes a file, or a directory with all in it.
+    ///
+    /// # Errors
+    /// As [`Live::copy`].
+    pub fn remove(&self, path: impl AsRef<Path>) -> io::Result<Done> {
+        let path = self.directory.join(path);
+        let place = Found::name(&path).map_err(|error| about(&path, &error))?;
+        Ok(self.ask((Verb::Remove, flag::RECURSIVE), &[], &[place], None)?.0)
+    }
+
+    /// Writes the volume as it is at one moment into a new, empty file.
+    ///
+    /// # Errors
+    /// As [`Live::copy`]; the volume of the mount was open already when it was mounted.
+    pub fn snapshot(&self, file: &File) -> io::Result<Done> {
+        self.hand_over()?;
+        Ok(self.ask((Verb::Snapshot, 0), &[], &[self.root()?], Some(file))?.0)
+    }
+
+    /// Makes the volume larger or smaller; 0 means all that the image has room for.
+    ///
+    /// # Errors
+    /// As [`Live::copy`].
+    pub fn resize(&self, bytes: u64) -> io::Result<Sizes> {
+        // On a full volume what has no room stays where it is: another size may be the remedy.
+        let _ = self.hand_over();
+        Ok(Sizes::from_object(&self.report((Verb::Resize, 0), &[bytes], Path::new(""))?))
+    }
+
+    /// The least size that the volume can have, and what it would take. Nothing is changed.
+    ///
+    /// # Errors
+    /// As [`Live::copy`].
+    pub fn least_size(&self) -> io::Result<Sizes> {
+        let asked = (Verb::Resize, flag::DRY_RUN | flag::LEAST);
+        Ok(Sizes::from_object(&self.report(asked, &[0], Path::new(""))?))
+    }
+
+    /// Brings the pieces of files together, below a path in the mount; the report is that of `plat defrag --json`.
+    ///
+    /// # Errors
+    /// As [`Live::copy`].
+    pub fn defragment(&self, path: impl AsRef<Path>) -> io::Result<Map<String, Value>> {
+        self.hand_over()?;
+        self.report((Verb::Defrag, 0), &[0, 0], path.as_ref())
+    }
+
+    /// Reports free space to the device, in runs of at least so many bytes; the bytes that were reported.
+    ///
+    /// # Errors
+    /// The kernel's words.
+    pub fn trim(&self, least: u64) -> io::Result<u64> {
+        let trimmed = trimming::trim(&self.directory, (0, u64::MAX), least);
+        trimmed.map_err(|why| io::Error::other(words(&self.directory, &why)))
+    }
+
+    /// Shows or changes quota.
+    ///
+    /// # Errors
+    /// The server's words.
+    pub fn quota(&self, deed: Deed) -> io::Result<Report> {
+        let asked = quotas::ask(self.root()?.directory(), deed);
+        asked.map_err(|why| io::Error::other(words(&self.directory, &why)))
+    }
+
+    fn root(&self) -> io::Result<Found> {
+        Found::itself(&self.directory).map_err(|error| about(&self.directory, &error))
+    }
+
+    /// Has the kernel hand over what programs wrote, so that the server sees it.
+    fn hand_over(&self) -> io::Result<()> {
+        self.sync()
+    }
+
+    fn report(&self, asked: (Verb, u32), numbers: &[u64], path: &Path) -> io::Result<Map<String, Value>> {
+        let path =
+            if path.as_os_str().is_empty() { self.directory.clone() } else { self.directory.join(path) };
+        let is_directory =
+            platfs_host::path::facts(&path).is_ok_and(|facts| facts.kind == platfs_host::Kind::Directory);
+        let found = if is_directory { Found::itself(&path) } else { Found::name(&path) };
+        let found = found.map_err(|error| about(&path, &error))?;
+        let (_, lines) = self.ask(asked, numbers, &[found], None)?;
+        let misread =
+            || io::Error::new(io::ErrorKind::InvalidData, "the server's report can't be understood");
+        report::from_lines(&lines).ok_or_else(misread)
+    }
+
+    fn ask(
+        &self,
+        asked: (Verb, u32),
+        numbers: &[u64],
+        places: &[Found],
+        file: Option<&File>,
+    ) -> io::Result<(Done, Vec<String>)> {
+        let (verb, flags) = asked;
+        let request = Request { verb, flags, places: Vec::new(), numbers: numbers.to_vec() };
+        let asked = client::ask(request, places, file.map(|file| file as &dyn AsFd), &mut |_| {});
+        let Outcome { done, said } = asked.map_err(|error| about(&self.directory, &error))?;
+        Ok((done, said.map_err(io::Error::other)?))
+    }
+}

@@ -1,0 +1,519 @@
+//! A mount of this process: from an open volume to a directory, and to its end.
+//!
+//! Owns: the order in which the parts of a server begin and end. Excludes the parts, opening an image
+//! ([`super::opening`]), and the process in the background, signals and messages, which are the command's.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fuse::{Mounter, Service, Session, Transport};
+use platfs::Volume;
+use platfs_image::text::Shown;
+use platfs_open::explain::explained;
+use platfs_open::{memory, stores};
+use serde_json::{Map, Value};
+
+use super::error::{MountError, Why};
+use super::keeper::Keeper;
+use super::log::{Detail, Log};
+use super::opening::{self, Opened};
+use super::options::{MountOptions, transport_name};
+use super::outside::Outside;
+use super::prefetch::{Prefetch, Wanted};
+use super::statistics;
+use super::trace::Traced;
+use super::tree::{Guard, Terms, Tree, is_roomy};
+use super::tuning::{self, Limits};
+use crate::control::{Listener, Served, Server};
+
+/// Threads that serve. Most of them wait: for a device, for a commit that others share. With four, no more than
+/// four calls of fsync share one (measured: `docs/mount-internals.md`).
+const THREADS: std::ops::RangeInclusive<usize> = 16..=32;
+
+/// The threads that serve where nobody says how many.
+#[must_use]
+pub fn usual_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).clamp(*THREADS.start(), *THREADS.end())
+}
+
+/// A volume that is about to be mounted.
+///
+/// ```no_run
+/// use platfs_serve::mount::Mount;
+///
+/// let mounted = Mount::image("disk.img", "noatime".parse()?)?.at("/mnt")?;
+/// println!("{}", std::fs::read_to_string("/mnt/etc/hostname")?);
+/// mounted.unmount()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Mount {
+    opened: Opened,
+    options: MountOptions,
+    log: Arc<Log>,
+    threads: usize,
+    source: String,
+    trace: Option<(File, PathBuf)>,
+    wanted: Option<Vec<Wanted>>,
+    prepared: Prepared,
+}
+
+/// Parts of a server that are begun before the image is looked at, where a cage forbids them later.
+#[derive(Default)]
+pub struct Prepared {
+    /// The socket of the control channel.
+    pub waiting: Option<Listener>,
+    /// The process outside of the cage, which mounts and unmounts.
+    pub outside: Option<Arc<Outside>>,
+}
+
+impl Mount {
+    /// Mounts a volume that is open already. Snapshots of it can't be taken: [`Mount::image`] opens one so that they can.
+    #[must_use]
+    pub fn new(volume: Volume) -> Self {
+        let writable = volume.is_writable();
+        let (name, warnings) = ("volume".to_owned(), Vec::new());
+        Mount::of(Opened { volume, name, writable, warnings, shared: None, keeping: None })
+    }
+
+    /// Opens an image as the options say, and keeps others off it: a file, a block device, a partition, a volume of a store.
+    ///
+    /// # Errors
+    /// It is in use, can't be read, or can't be mounted so.
+    pub fn image(name: impl AsRef<OsStr>, options: MountOptions) -> Result<Self, MountError> {
+        let name = name.as_ref();
+        let opened = opening::open(name, &options)?;
+        let source = platfs_open::image::shown(name).to_string();
+        Ok(Mount::of(opened).options(options).source(source))
+    }
+
+    /// Mounts what was opened by [`opening::open`].
+    #[must_use]
+    pub fn of(opened: Opened) -> Self {
+        let (source, log) = (opened.name.clone(), Arc::new(Log::nowhere()));
+        let (options, threads, prepared) = (MountOptions::default(), usual_threads(), Prepared::default());
+        Mount { opened, options, log, threads, source, trace: None, wanted: None, prepared }
+    }
+
+    /// Says how it is mounted, in place of what was said. Options of opening an image have no effect on an open volume.
+    #[must_use]
+    pub fn options(self, options: MountOptions) -> Self {
+        Mount { options, ..self }
+    }
+
+    /// Says where complaints go; without, nowhere.
+    #[must_use]
+    pub fn log(self, log: Arc<Log>) -> Self {
+        Mount { log, ..self }
+    }
+
+    /// Says how many threads serve requests.
+    #[must_use]
+    pub fn threads(self, threads: usize) -> Self {
+        Mount { threads, ..self }
+    }
+
+    /// Says what the table of mounts shows as the source.
+    #[must_use]
+    pub fn source(self, source: impl Into<String>) -> Self {
+        Mount { source: source.into(), ..self }
+    }
+
+    /// Writes each request to a file, whose path is for messages.
+    #[must_use]
+    pub fn trace(self, trace: Option<(File, PathBuf)>) -> Self {
+        Mount { trace, ..self }
+    }
+
+    /// Reads this in the background.
+    #[must_use]
+    pub fn prefetch(self, wanted: Option<Vec<Wanted>>) -> Self {
+        Mount { wanted, ..self }
+    }
+
+    /// Takes what was begun before the cage.
+    #[must_use]
+    pub fn prepared(self, prepared: Prepared) -> Self {
+        Mount { prepared, ..self }
+    }
+
+    /// The messages about the image that a user should see.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.opened.warnings
+    }
+
+    /// Mounts on a directory, and serves it on threads of this process.
+    ///
+    /// # Errors
+    /// The kernel does not let this process mount; the volume is damaged; no thread or descriptor is left.
+    pub fn at(self, directory: impl AsRef<Path>) -> Result<Mounted, MountError> {
+        let found = fuse::mount_point(directory.as_ref());
+        let found = found.map_err(|error| about(directory.as_ref(), error.into()))?;
+        self.on(found)
+    }
+
+    /// As [`Mount::at`], for a directory as `fuse::mount_point` has found it: from inside a cage it can't be looked for.
+    ///
+    /// # Errors
+    /// As [`Mount::at`].
+    pub fn on(self, directory: PathBuf) -> Result<Mounted, MountError> {
+        let failed = |error: io::Error| about(&directory, memory::lacking(&error).into());
+        let Mount { opened, options, log, threads, source, trace, wanted, prepared } = self;
+        let Opened { volume, name, writable, shared, keeping, warnings: _ } = opened;
+        let terms = terms(&options, writable, &volume);
+        let guard = Guard::as_asked(options.asked_permissions(), options.allow_other, writable);
+        let guard = guard.map_err(|why| about(&directory, why.into()))?;
+        let how = fuse::Options {
+            own_permissions: guard.is_some() || options.fake_root,
+            writeback: terms.writeback,
+            time_unit: fraction(&volume),
+            ..connection(&options, source, threads, !terms.writable)
+        };
+        let Prepared { waiting, outside } = prepared;
+        let waiting = waiting.map_or_else(Listener::begin, Ok).map_err(failed)?;
+        let mounter: Arc<dyn Mounter> = match &outside {
+            Some(outside) => Arc::clone(outside) as Arc<dyn Mounter>,
+            None => Arc::new(fuse::InProcess),
+        };
+        let prefetch = wanted.map(|wanted| Prefetch::start(&volume, wanted));
+        let tree = Tree::new(volume, log, terms)
+            .map_err(|error| MountError { subject: name.clone(), why: explained(&error).into() })?;
+        let tree = Arc::new(tree.guarded(guard));
+        tree.on(keeping);
+        let (service, traced) = traced(&tree, trace).map_err(failed)?;
+        let below = tuning::device_of(&directory).ok();
+        let every = Duration::from_secs(u64::from(options.commit));
+        let begin = || {
+            let session = Session::start_by(Arc::clone(&mounter), service, &directory, &how)?;
+            let channel = channel(&tree, &session, options.allow_other, waiting)?;
+            tree.served_by(transport_name(session.transport()), session.scheduling(), session.catch_up());
+            let keeper = writable.then(|| Keeper::start(Arc::clone(&tree), every)).transpose()?;
+            Ok((session, channel, keeper))
+        };
+        let (session, channel, keeper) = before_others(begin).map_err(failed)?;
+        let transport = session.transport();
+        tree.limited_by(Limits::raise(&directory, below), session.notifier());
+        tree.look_at_room();
+        let parts = Parts { session, channel, keeper, prefetch, traced, outside };
+        let advice = tuning::advice(options.transport, transport);
+        Ok(Mounted { tree, name, directory, transport, advice, mounter, _shared: shared, parts: Some(parts) })
+    }
+}
+
+fn about(directory: &Path, why: Why) -> MountError {
+    MountError { subject: Shown(directory.as_os_str().as_encoded_bytes()).to_string(), why }
+}
+
+/// The kernel's side of a mount before the volume is open. `source` and the number of threads are the caller's.
+#[must_use]
+pub fn connection(options: &MountOptions, source: String, threads: usize, read_only: bool) -> fuse::Options {
+    fuse::Options {
+        source: options.source.clone().unwrap_or(source),
+        subtype: "plat".into(),
+        read_only,
+        allow_other: options.allow_other,
+        suid: options.suid,
+        dev: options.dev,
+        exec: options.exec,
+        acl: options.acl,
+        own_permissions: false,
+        writeback: false,
+        time_unit: 1,
+        transport: options.transport,
+        give_way: options.give_way,
+        threads,
+    }
+}
+
+/// Does something on a thread that comes before others, as do those that it starts, whatever the caller's priority is.
+fn before_others<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let begin = || {
+            tuning::come_first();
+            work()
+        };
+        let thread = std::thread::Builder::new().name("mount".into()).spawn_scoped(scope, begin)?;
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that mounts has failed")))
+    })
+}
+
+type Trace = Option<(Arc<Traced>, PathBuf)>;
+
+/// Answers to requests, and the trace that it writes, if there is one.
+fn traced(tree: &Arc<Tree>, trace: Option<(File, PathBuf)>) -> io::Result<(Arc<dyn Service>, Trace)> {
+    let plain = Arc::clone(tree) as Arc<dyn Service>;
+    let Some((file, path)) = trace else { return Ok((plain, None)) };
+    let traced = Arc::new(Traced::new(plain, file)?);
+    Ok((Arc::clone(&traced) as Arc<dyn Service>, Some((traced, path))))
+}
+
+/// The nanoseconds that inodes can tell apart: small ones have room for seconds only.
+fn fraction(volume: &Volume) -> u32 {
+    if volume.superblock().inode_size() > 128 { 1 } else { 1_000_000_000 }
+}
+
+fn terms(options: &MountOptions, writable: bool, volume: &Volume) -> Terms {
+    let writeback = options.writeback.unwrap_or_else(|| is_roomy(volume));
+    Terms {
+        acl: options.acl,
+        user_xattr: options.user_xattr,
+        xattr: options.xattr,
+        on_damage: options.on_damage,
+        writable,
+        // What is to be stable at once must not wait in the kernel.
+        writeback: writable && writeback && !options.sync,
+        access_times: options.access_times,
+        appearance: options.appearance,
+        fake_root: options.fake_root,
+        sync: options.sync,
+        sync_names: options.sync_names,
+    }
+}
+
+/// Waits for programs that work on the mount.
+fn channel(tree: &Arc<Tree>, session: &Session, for_all: bool, waiting: Listener) -> io::Result<Server> {
+    let device = tuning::device_of(session.directory())?;
+    let served = Arc::clone(tree) as Arc<dyn Served>;
+    Server::start(served, tree.tickets(), session.notifier(), (device, for_all), waiting)
+}
+
+/// Parts that serve, in the order in which they end.
+struct Parts {
+    session: Session,
+    channel: Server,
+    keeper: Option<Keeper>,
+    prefetch: Option<Prefetch>,
+    traced: Trace,
+    outside: Option<Arc<Outside>>,
+}
+
+/// A volume that is mounted, until this ends or somebody unmounts it. One that is dropped is unmounted, lazily where files are
+/// open, and its failures go to the log.
+pub struct Mounted {
+    tree: Arc<Tree>,
+    name: String,
+    directory: PathBuf,
+    transport: Transport,
+    advice: Option<String>,
+    mounter: Arc<dyn Mounter>,
+    _shared: Option<platfs_open::door::Shared>,
+    parts: Option<Parts>,
+}
+
+impl Mounted {
+    /// The directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The name of the image, for messages.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The way by which requests come from the kernel.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// Advice that would make this mount faster, or the reason why its transport is not the one that was asked for.
+    #[must_use]
+    pub fn advice(&self) -> Option<&str> {
+        self.advice.as_deref()
+    }
+
+    /// The log.
+    #[must_use]
+    pub fn log(&self) -> &Arc<Log> {
+        self.tree.log()
+    }
+
+    /// Something that can unmount it from another thread, while one waits for the end.
+    #[must_use]
+    pub fn mounter(&self) -> Arc<dyn Mounter> {
+        Arc::clone(&self.mounter)
+    }
+
+    /// The counts of the mount, as `plat stats` shows them.
+    ///
+    /// # Errors
+    /// It is not mounted any more.
+    pub fn statistics(&self) -> Result<Map<String, Value>, String> {
+        statistics::of(&self.directory)
+    }
+
+    /// Makes everything stable that programs wrote.
+    ///
+    /// # Errors
+    /// The kernel's, or the device's.
+    pub fn sync(&self) -> io::Result<()> {
+        let root = platfs_host::path::open(&self.directory, rustix::fs::OFlags::DIRECTORY)?;
+        Ok(rustix::fs::syncfs(&root)?)
+    }
+
+    /// Unmounts it, and waits for its end.
+    ///
+    /// # Errors
+    /// Files are open in it, and it stays mounted until they are closed; what was written could not be stored.
+    pub fn unmount(mut self) -> Result<(), MountError> {
+        let unmounted = self.mounter.unmount(&self.directory, false);
+        if let Err(error) = unmounted {
+            return Err(about(&self.directory, error.into()));
+        }
+        self.end()
+    }
+
+    /// Waits until somebody has unmounted it, and closes the volume.
+    ///
+    /// # Errors
+    /// Something written could not be stored; the kernel's connection failed.
+    pub fn wait(mut self) -> Result<(), MountError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), MountError> {
+        let Some(parts) = self.parts.take() else { return Ok(()) };
+        let Parts { session, channel, keeper, prefetch, traced, outside } = parts;
+        let done = session.wait();
+        let ending = channel.ending();
+        drop((channel, keeper, prefetch));
+        ending.begin();
+        self.end_trace(traced);
+        let closed = self.close();
+        self._shared = None;
+        if let Some(outside) = outside {
+            outside.end();
+        }
+        ending.finish(closed.as_ref().map(drop).map_err(ToString::to_string));
+        closed.map_err(|why| MountError { subject: self.name.clone(), why: why.into() })?;
+        done.map_err(|error| about(&self.directory, memory::lacking(&error).into()))
+    }
+
+    fn end_trace(&self, traced: Trace) {
+        if let Some((traced, path)) = traced
+            && let Err(error) = traced.end()
+        {
+            self.log().complain(format!("{}: the trace is not whole: {error}", path.display()));
+        }
+    }
+
+    /// Closes the volume after its unmount, and that of a store below it.
+    fn close(&self) -> Result<(), String> {
+        let closed = self.tree.close().map_err(|error| error.to_string());
+        // The store may have all of it although the volume says that something failed.
+        let stored = stores::close_all().map_err(|error| error.to_string());
+        let closed = match (closed, stored) {
+            (Err(first), Err(second)) if first != second => Err(format!("{first}; {second}")),
+            (closed, stored) => closed.and(stored),
+        };
+        let whole = &self.name;
+        if let Err(error) = &closed {
+            self.log().complain(format!("{whole} was not closed in order: {error}"));
+        }
+        self.log().say(Detail::Lifecycle, format!("{whole} unmounted; {}", self.tree.summary()));
+        closed
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.parts.is_none() {
+            return;
+        }
+        let unmount = |lazy| self.mounter.unmount(&self.directory, lazy);
+        if unmount(false).is_ok() || unmount(true).is_ok() {
+            // The log has what failed.
+            let _ = self.end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use platfs::device::{Device, FileDevice};
+    use platfs::mkfs::{FsType, Options, Plan};
+    use platfs::{OpenOptions, Volume};
+    use testkit::tool;
+
+    use super::Mount;
+    use crate::live::Live;
+
+    type Tested = Result<(), Box<dyn std::error::Error>>;
+
+    fn can_mount(test: &str) -> bool {
+        let can = tool::is_root() && Path::new("/dev/fuse").exists();
+        if !can {
+            tool::skip(test, "needs root and /dev/fuse");
+        }
+        can
+    }
+
+    fn made(image: &Path) -> Tested {
+        let file = File::options().read(true).write(true).create_new(true).open(image)?;
+        file.set_len(64 << 20)?;
+        let device = FileDevice::new(file)?;
+        Plan::new(&Options::new(FsType::Ext4), device.size())?.write(&device)?;
+        Ok(device.flush()?)
+    }
+
+    fn opened(image: &Path) -> Result<Volume, Box<dyn std::error::Error>> {
+        Ok(Volume::open(Arc::new(FileDevice::new(File::open(image)?)?), &OpenOptions::new())?)
+    }
+
+    #[test]
+    fn a_program_mounts_in_ten_lines() -> Tested {
+        if !can_mount("a_program_mounts_in_ten_lines") {
+            return Ok(());
+        }
+        let top = tempfile::tempdir()?;
+        let (image, directory) = (top.path().join("disk.img"), top.path().join("m"));
+        fs::create_dir(&directory)?;
+        made(&image)?;
+
+        let mounted = Mount::image(&image, "noatime".parse()?)?.at(&directory)?;
+        fs::create_dir(directory.join("a"))?;
+        fs::write(directory.join("a/file"), "hello")?;
+        let live = Live::at(&directory);
+        assert_eq!(live.copy("a", "b")?.files, 1);
+        assert_eq!(fs::read(directory.join("b/file"))?, b"hello");
+        live.remove("a")?;
+        live.snapshot(&File::options().read(true).write(true).create_new(true).open(top.path().join("s"))?)?;
+        assert_eq!(live.statistics()?["writable"], true);
+        mounted.unmount()?;
+
+        assert!(fs::read_dir(&directory)?.next().is_none());
+        for image in [image, top.path().join("s")] {
+            let volume = opened(&image)?;
+            assert!(volume.resolve(b"/b/file").is_ok() && volume.resolve(b"/a").is_err());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn an_open_volume_is_mounted_and_one_that_is_dropped_unmounted() -> Tested {
+        if !can_mount("an_open_volume_is_mounted_and_one_that_is_dropped_unmounted") {
+            return Ok(());
+        }
+        let top = tempfile::tempdir()?;
+        let (image, directory) = (top.path().join("disk.img"), top.path().join("m"));
+        fs::create_dir(&directory)?;
+        made(&image)?;
+        let volume = opened(&image)?;
+        let mounted = Mount::new(volume).options("noatime".parse()?).at(&directory)?;
+        assert!(fs::read_dir(&directory)?.count() > 0 && fs::write(directory.join("x"), "").is_err());
+        drop(mounted);
+        assert_eq!(fs::read_dir(&directory)?.count(), 0);
+        Ok(())
+    }
+}
