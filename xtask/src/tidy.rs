@@ -65,8 +65,8 @@ const ARROWS: [(&str, &[&str]); 19] = [
         ],
     ),
     ("crates/store", &["platfs_device", "platfs_host"]),
-    ("crates/crash", &["platfs", "platfs_reshape", "testkit"]),
-    ("crates/lab", &["ondisk", "placement", "platfs", "platfs_image", "chart", "crash"]),
+    ("research/crash", &["platfs", "platfs_reshape", "testkit"]),
+    ("research/lab", &["ondisk", "placement", "platfs", "platfs_image", "chart", "crash"]),
     ("crates/testkit", &[]),
     ("xtask", &["testkit"]),
 ];
@@ -254,11 +254,14 @@ fn tuple_parameters(units: &[Unit]) -> Vec<String> {
 
 /// The directories of all crates of the workspace.
 fn crates(root: &Path) -> Vec<String> {
-    let inside = fs::read_dir(root.join("crates")).into_iter().flatten().flatten();
-    let with_manifest = inside.filter(|entry| entry.path().join("Cargo.toml").is_file());
-    let mut paths: Vec<String> =
-        with_manifest.map(|entry| format!("crates/{}", entry.file_name().to_string_lossy())).collect();
-    paths.push("xtask".into());
+    let inside = |top: &str| {
+        let entries = fs::read_dir(root.join(top)).into_iter().flatten().flatten();
+        let with_manifest = entries.filter(|entry| entry.path().join("Cargo.toml").is_file());
+        with_manifest
+            .map(|entry| format!("{top}/{}", entry.file_name().to_string_lossy()))
+            .collect::<Vec<_>>()
+    };
+    let mut paths = [inside("crates"), inside("research"), vec!["xtask".into()]].concat();
     paths.sort();
     paths
 }
@@ -424,7 +427,7 @@ fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 /// Every Rust source of the workspace, in a stable order.
 fn sources(root: &Path) -> Vec<PathBuf> {
-    files(["crates", "xtask", "fuzz"].iter().map(|name| root.join(name)).collect())
+    files(["crates", "research", "xtask", "fuzz"].iter().map(|name| root.join(name)).collect())
 }
 
 /// Every Rust source below these directories, in a stable order.

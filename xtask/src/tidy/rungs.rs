@@ -216,6 +216,7 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/serve",
         rungs: "
+            live
             mount
             control
             bulk
@@ -238,7 +239,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         long_lists: 0,
     },
     Ladder {
-        path: "crates/crash",
+        path: "research/crash",
         rungs: "
             faults
             campaign
@@ -255,7 +256,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         long_lists: 0,
     },
     Ladder {
-        path: "crates/lab",
+        path: "research/lab",
         rungs: "
             fidelity
             bench matrix peers report run

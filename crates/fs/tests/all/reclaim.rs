@@ -1,5 +1,5 @@
 //! Leftovers of a crash with soft updates are reclaimed while the volume is in use (I32 to I34): verbs beside it, and
-//! what it costs to open such a volume. Crashes in it are gone through in `crates/crash`.
+//! what it costs to open such a volume. Crashes in it are gone through in `research/crash`.
 
 #![cfg(target_os = "linux")]
 use std::io;

@@ -1,5 +1,5 @@
 //! Soft updates: how many flushes they take, what is stable when, room on a full volume. What crashes leave is
-//! gone through in `crates/crash`.
+//! gone through in `research/crash`.
 
 #![cfg(target_os = "linux")]
 use std::collections::BTreeSet;
