@@ -6,8 +6,10 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use platfs::device::partitions::TableError;
+use platfs::device::{Device, lookalike};
 use platfs_image::named::PartError;
 use platfs_image::{BuildError, SourceError};
+use pyo3::create_exception;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
@@ -93,12 +95,23 @@ pub(crate) fn at(path: &[u8]) -> impl Fn(platfs::Error) -> PyErr + use<> {
     move |error| with_path(&error, error.errno(), Some(path.clone()))
 }
 
+create_exception!(platfs, NotAnImage, PyOSError, "What is named holds no ext2, ext3 or ext4 volume.");
+
+/// An error of opening an image: what holds no volume is no damaged one.
+pub(crate) fn unopened(device: &dyn Device, error: &platfs::Error, path: String) -> PyErr {
+    if !matches!(error, platfs::Error::Corrupt(_)) || platfs::read_superblock(device).is_ok() {
+        return opening(path)(error);
+    }
+    let hint = lookalike(device, &path).map(|hint| format!("; {hint}")).unwrap_or_default();
+    NotAnImage::new_err((number::INVALID, format!("it holds no ext2, ext3 or ext4 volume{hint}"), path))
+}
+
 /// An error of opening or making an image: what the host says of the file counts.
-pub(crate) fn opening(path: String) -> impl Fn(platfs::Error) -> PyErr {
+pub(crate) fn opening(path: String) -> impl Fn(&platfs::Error) -> PyErr {
     move |error| {
         let host =
-            if let platfs::Error::Io { source, .. } = &error { Some(host_number(source)) } else { None };
-        with_path(&error, host.unwrap_or(error.errno()), Some(path.clone()))
+            if let platfs::Error::Io { source, .. } = error { Some(host_number(source)) } else { None };
+        with_path(error, host.unwrap_or(error.errno()), Some(path.clone()))
     }
 }
 

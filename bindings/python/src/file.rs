@@ -12,6 +12,7 @@ use crate::image::{Closable, Owner};
 #[pyclass(frozen, module = "platfs._native")]
 pub(crate) struct File {
     file: Closable<Arc<platfs::File>>,
+    path: Vec<u8>,
 }
 
 impl Drop for File {
@@ -23,8 +24,8 @@ impl Drop for File {
 }
 
 impl File {
-    pub(crate) fn of(file: platfs::File, owner: Owner) -> Self {
-        File { file: Closable::new(Arc::new(file), owner) }
+    pub(crate) fn of(file: platfs::File, path: &[u8], owner: Owner) -> Self {
+        File { file: Closable::new(Arc::new(file), owner), path: path.to_vec() }
     }
 
     fn call<T: Send>(
@@ -34,7 +35,7 @@ impl File {
     ) -> PyResult<T> {
         let file = self.file.with(Clone::clone)?;
         // Dropped there, too: the last handle closes the volume.
-        failure::run(py, move || call(&file))?.map_err(failure::of)
+        failure::run(py, move || call(&file))?.map_err(failure::at(&self.path))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Images and files. Python's half decides what paths and modes mean; here are the calls.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use platfs::mkfs::{FsType, Options};
 use platfs::{Attributes, Kind, NewInode, OpenOptions, State, Times, Timestamp};
@@ -165,8 +165,11 @@ impl Image {
         let options = OpenOptions::new().write(write).force(force).now(clock::now());
         let (shown, shared) = (named.shown(), named.is_path() && !write);
         let device = named.open(py, write)?;
-        let image = failure::run(py, || platfs::Image::on(device, &options))?;
-        Ok(Image::of(image.map_err(failure::opening(shown))?, write, shared))
+        let image = failure::run(py, || {
+            let image = platfs::Image::on(Arc::clone(&device), &options);
+            image.map_err(|error| failure::unopened(&*device, &error, shown))
+        })?;
+        Ok(Image::of(image?, write, shared))
     }
 
     /// Makes a file or a volume of a store, with an empty volume in it.
@@ -179,7 +182,7 @@ impl Image {
         let shown = named.shown();
         let device = named.make(py, size)?;
         let made = failure::run(py, || platfs::Image::format(device, &format, &options))?;
-        Ok(Image::of(made.map_err(failure::opening(shown))?, true, false))
+        Ok(Image::of(made.map_err(|error| failure::opening(shown)(&error))?, true, false))
     }
 
     #[getter]
@@ -255,7 +258,7 @@ impl Image {
             }
             Ok(file)
         })?;
-        Ok(File::of(file, self.image.owner()))
+        Ok(File::of(file, path, self.image.owner()))
     }
 
     fn mkdir(&self, py: Python<'_>, path: &[u8], mode: u16) -> PyResult<()> {

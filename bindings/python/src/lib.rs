@@ -29,6 +29,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("NotAnImage", module.py().get_type::<failure::NotAnImage>())?;
     module.add_class::<image::Image>()?;
     module.add_class::<file::File>()?;
     module.add_function(wrap_pyfunction!(make::build, module)?)?;

@@ -235,7 +235,8 @@ pub(crate) fn examine<'py>(
     let mut listener = Listener { found: Vec::new(), most, repairs: repair };
     let options = check::Options { now: clock::now(), ..check::Options::default() };
     let summary = failure::run(py, || -> PyResult<check::Summary> {
-        let outcome = check::check(device, &options, &mut listener).map_err(failure::opening(shown))?;
+        let outcome = check::check(Arc::clone(&device), &options, &mut listener)
+            .map_err(|error| failure::unopened(&*device, &error, shown))?;
         if repair && !outcome.repaired.is_unchanged() {
             outcome.repaired.apply().map_err(|error| failure::device(&error))?;
         }

@@ -87,6 +87,17 @@ def test_errors_have_numbers(image, tmp_path):
         platfs.Image(tmp_path / "missing.img")
     with pytest.raises(OSError):
         platfs.Image(io.BytesIO(b"no image" * 1000))
+    packed = tmp_path / "disk.img.gz"
+    packed.write_bytes(b"\x1f\x8b" + bytes(100_000))
+    with pytest.raises(platfs.NotAnImage, match="gzip -dc") as none:
+        platfs.Image(packed)
+    assert isinstance(none.value, OSError) and none.value.errno == errno.EINVAL
+    assert none.value.filename == str(packed)
+    image.write_bytes("/full", b"")
+    with image.open("/full", "r+b", 0) as file, pytest.raises(OSError) as full:
+        file.seek(1 << 50)
+        file.write(b"x")
+    assert full.value.filename == "/full"
     with pytest.raises(ValueError):
         image.open("/a", "rw")
 

@@ -13,7 +13,7 @@ from ._check import Issue, Report, Severity, check
 from ._figures import Extent, Fragmentation, FreeBin, FreeSpace
 from ._file import FileIO
 from ._image import DirEntry, Image
-from ._native import __version__
+from ._native import NotAnImage, __version__
 from ._partitions import Partition, partitions
 from ._path import Path
 from ._push import Pushed, push
@@ -30,6 +30,7 @@ __all__ = [
     "FreeSpace",
     "Image",
     "Issue",
+    "NotAnImage",
     "Partition",
     "Path",
     "Progress",

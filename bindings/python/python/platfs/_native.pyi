@@ -6,6 +6,8 @@ __all__ = ["__version__", "Image", "File", "build", "check", "is_address", "part
 __version__: str
 
 @final
+class NotAnImage(OSError): ...
+
 class Image:
     @staticmethod
     def open(named: dict[str, Any], write: bool, force: bool) -> Image: ...
