@@ -12,7 +12,8 @@ function sort() {
   const { key, down } = list;
   const value = { name: (a, b) => compare(a.name, b.name), mode: (a, b) => compare(a.mode ?? '', b.mode ?? ''), modified: (a, b) => compare(a.modified ?? '', b.modified ?? '') };
   const by = value[key] ?? ((a, b) => (a[key] ?? -1) - (b[key] ?? -1));
-  const first = entry => entry.type === 'directory' ? 0 : 1;
+  // What was searched for stands before what only holds it.
+  const first = entry => (entry.exact ? 0 : 2) + (entry.type === 'directory' ? 0 : 1);
   const sign = down ? -1 : 1;
   list.order = list.entries.toSorted((a, b) => first(a) - first(b) || sign * by(a, b) || compare(a.name, b.name));
   for (const head of byId('heads').children) {
@@ -150,7 +151,7 @@ const search = tried(async text => {
     if (visit !== list.visit) return;
     if (match) {
       const names = match.path === '' ? [] : match.path.split('/');
-      list.entries.push({ ...match.entry, path: match.path, way: [...top, ...names.map((one, at) => ({ name: one, inode: match.way[at + 1] }))] });
+      list.entries.push({ ...match.entry, path: match.path, exact: match.exact, way: [...top, ...names.map((one, at) => ({ name: one, inode: match.way[at + 1] }))] });
     } else {
       byId('count').textContent = `Searching \u2026 ${plural(done, 'name')} looked at (Esc stops)`;
     }

@@ -17,7 +17,7 @@ use crate::session::{Answer, Events, Open, inode, text};
 const MEMORY: u64 = 512 << 20;
 /// Most issues of a kind that are handed over; all are counted.
 const ISSUES: u64 = 200;
-/// Most names that a search gives.
+/// Most names that a search gives; of the name itself, as many again.
 const FOUND: u64 = 2_000;
 /// Directories between two reports of a search.
 const STEP: u64 = 64;
@@ -110,12 +110,16 @@ pub(crate) fn repaired(device: &Arc<dyn Device>, events: &mut dyn Events) -> Res
     Ok(outcome.map_err(|error| format!("it can't be repaired: {error}"))?.repaired)
 }
 
-/// Names below a directory that hold a text, upper and lower case alike. Each is reported with its directories.
+/// Names below a directory that hold a text, upper and lower case alike. Each is reported with its directories; those that
+/// are the text itself say so, and others do not keep them from being found.
 pub(crate) fn search(open: &Open, question: &Value, events: &mut dyn Events) -> Answer {
     let wanted = text(question, "text")?.to_lowercase();
-    let mut search = Search { open, wanted, events, found: 0, names: 0, directories: 0, problems: 0 };
+    let mut search =
+        Search { open, wanted, events, found: 0, exact: 0, names: 0, directories: 0, problems: 0 };
     let more = search.below(inode(question)?)?;
-    Ok(json!({ "found": search.found, "names": search.names, "problems": search.problems, "more": more }))
+    Ok(
+        json!({ "found": search.found + search.exact, "names": search.names, "problems": search.problems, "more": more }),
+    )
 }
 
 struct Search<'s> {
@@ -123,6 +127,7 @@ struct Search<'s> {
     wanted: String,
     events: &'s mut dyn Events,
     found: u64,
+    exact: u64,
     names: u64,
     directories: u64,
     problems: u64,
@@ -131,7 +136,7 @@ struct Search<'s> {
 impl Search<'_> {
     /// Searches below a directory; returns true if there may be more than was reported.
     fn below(&mut self, top: InodeNumber) -> Result<bool, String> {
-        let mut walk = Walk::new(&self.open.volume);
+        let (mut walk, mut more) = (Walk::new(&self.open.volume), false);
         // The inodes of the directories that the walk is in, for the page to go there.
         let mut way = vec![top];
         walk.enter(b"", top).map_err(|error| error.to_string())?;
@@ -142,10 +147,15 @@ impl Search<'_> {
                 continue;
             };
             self.names += 1;
-            if words::lossy(&next.name).to_lowercase().contains(&self.wanted) {
-                self.report(walk.path(), &way, entry(self.open, &next));
-                if self.found >= FOUND {
+            let name = words::lossy(&next.name).to_lowercase();
+            let is_exact = name == self.wanted;
+            if is_exact || name.contains(&self.wanted) {
+                if is_exact && self.exact >= FOUND {
                     return Ok(true);
+                }
+                match is_exact || self.found < FOUND {
+                    true => self.report(walk.path(), &way, entry(self.open, &next), is_exact),
+                    false => more = true,
                 }
             }
             if !walk.is_directory(&next).unwrap_or(false) {
@@ -160,14 +170,15 @@ impl Search<'_> {
                 Err(_) => self.problems += 1,
             }
         }
-        Ok(false)
+        Ok(more)
     }
 
-    fn report(&mut self, path: &[u8], way: &[InodeNumber], entry: Value) {
-        self.found += 1;
+    fn report(&mut self, path: &[u8], way: &[InodeNumber], entry: Value, is_exact: bool) {
+        *(if is_exact { &mut self.exact } else { &mut self.found }) += 1;
         let way: Vec<u32> = way.iter().map(|inode| inode.get()).collect();
         // Names hold no slash, so that the page can take the path apart again.
-        let event = json!({ "match": { "path": words::lossy(path), "way": way, "entry": entry } });
+        let event =
+            json!({ "match": { "path": words::lossy(path), "way": way, "entry": entry, "exact": is_exact } });
         self.events.event(&event.to_string());
     }
 

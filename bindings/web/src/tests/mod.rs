@@ -145,6 +145,37 @@ fn a_search_names_the_directories_on_its_way() {
 }
 
 #[test]
+fn others_do_not_keep_a_search_from_the_name_itself() {
+    let scratch = Scratch::new("web-exact");
+    let Some(image) = populated(&scratch, "64M", (1 << 20, 2_500)) else { return };
+    let (mut session, answer) = opened(&image);
+    // Names that hold it are without number, and stand before it.
+    for (text, exact) in [("name-7", 1), ("NAME-", 0), ("lost+found", 1)] {
+        let mut heard = Heard::default();
+        let question = json!({ "ask": "search", "inode": answer["root"], "text": text });
+        let done = ask(&mut session, &question, &mut heard);
+        let matches: Vec<&Value> = heard.0.iter().filter_map(|event| event.get("match")).collect();
+        let found = matches.iter().filter(|one| one["exact"] == true).count();
+        assert_eq!((done["found"].as_u64(), found), (Some(matches.len() as u64), exact), "{text}: {done}");
+        assert_eq!(done["more"], text == "NAME-", "{text}: {done}");
+    }
+    // More than are given hold an `e`; of those that are it, none is left out.
+    let one = File::create(scratch.join("e")).unwrap();
+    drop(one);
+    tool::run(
+        tool::command("debugfs")
+            .args(["-w", "-R", &format!("write {} many/e", scratch.join("e").display())])
+            .arg(&image),
+    );
+    let (mut session, answer) = opened(&image);
+    let mut heard = Heard::default();
+    let question = json!({ "ask": "search", "inode": answer["root"], "text": "e" });
+    let done = ask(&mut session, &question, &mut heard);
+    assert_eq!(done["more"], true);
+    assert!(heard.0.iter().any(|event| event["match"]["exact"] == true), "{done}");
+}
+
+#[test]
 fn findings_are_explained_and_have_paths() {
     let scratch = Scratch::new("web-findings");
     let Some(image) = populated(&scratch, "64M", (1 << 20, 0)) else { return };
@@ -317,6 +348,7 @@ fn populated(scratch: &Scratch, size: &str, (large, many): (usize, usize)) -> Op
     }
     fs::write(tree.join("docs/readme.txt"), "Read me.\nA second line, with \u{fc}ml\u{e4}uts.\n".repeat(40))
         .unwrap();
+    fs::write(tree.join("docs/set"), "").unwrap();
     fs::write(tree.join("docs/dot.png"), PNG).unwrap();
     fs::write(tree.join("docs/<img src=x onerror=alert(1)>\u{202e}gpj.exe"), "markup").unwrap();
     fs::write(tree.join("large.bin"), noise(large)).unwrap();
@@ -421,6 +453,14 @@ fn keyboard(explorer: &Explorer) {
     explorer.wait("document.querySelector('pre.text')?.textContent.startsWith('Read me.')");
     explorer.press("#download", explorer::ESCAPE);
     explorer.wait("document.querySelector('#detail').hidden");
+    explorer.press("#grid", explorer::ESCAPE);
+    explorer.wait("document.querySelectorAll('#rows .row').length === 6");
+    // The name itself goes before directories whose names only hold it.
+    explorer.press("#grid", '/');
+    explorer.type_into("#wanted", "set");
+    explorer.press("#wanted", explorer::ENTER);
+    explorer.wait("document.querySelector('#count').textContent.startsWith('21 names')");
+    explorer.wait("document.querySelector('#rows .row .c-name')?.title === 'set'");
     explorer.press("#grid", explorer::ESCAPE);
     explorer.wait("document.querySelectorAll('#rows .row').length === 6");
 }
