@@ -23,21 +23,50 @@ pub(crate) fn show(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// Lines of cells as text: two columns to the left, the others to the right.
+/// Columns of text beyond which a table is broken.
+const WIDE: usize = 140;
+/// Columns of a table that name its lines, and are repeated where it is broken.
+const NAMES: usize = 2;
+
+/// Lines of cells as text: two columns to the left, the others to the right. A table that is too wide is broken into several,
+/// each with the names of the lines.
 pub(crate) fn align(lines: &[Vec<String>]) -> String {
     let mut out = String::new();
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |at: usize| lines.iter().filter_map(|line| line.get(at)).map(String::len).max().unwrap_or(0);
+    let width = |at: usize| {
+        lines.iter().filter_map(|line| line.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..columns).map(width).collect();
-    for line in lines {
-        for (at, (cell, width)) in line.iter().zip(&widths).enumerate() {
-            // Writing to a string can't fail.
-            let _ = if at < 2 { write!(out, "{cell:width$}  ") } else { write!(out, "{cell:>width$}  ") };
+    for part in parts(&widths) {
+        for line in lines {
+            let shown = (0..NAMES).chain(part.clone());
+            for (cell, width) in shown.clone().filter_map(|at| line.get(at).zip(widths.get(at))).take(NAMES) {
+                // Writing to a string can't fail.
+                let _ = write!(out, "{cell:width$}  ");
+            }
+            for (cell, width) in shown.skip(NAMES).filter_map(|at| line.get(at).zip(widths.get(at))) {
+                let _ = write!(out, "{cell:>width$}  ");
+            }
+            out.truncate(out.trim_end_matches(' ').len());
+            out.push('\n');
         }
-        out.truncate(out.trim_end().len());
-        out.push('\n');
     }
     out
+}
+
+/// Columns behind the names, as many at a time as fit beside these; one at least.
+fn parts(widths: &[usize]) -> Vec<std::ops::Range<usize>> {
+    let names: usize = widths.iter().take(NAMES).map(|width| width + 2).sum();
+    let (mut all, mut from, mut used) = (Vec::new(), NAMES, names);
+    for (at, width) in widths.iter().enumerate().skip(NAMES) {
+        if at > from && used + width > WIDE {
+            all.push(from..at);
+            (from, used) = (at, names);
+        }
+        used += width + 2;
+    }
+    all.push(from..widths.len().max(from));
+    all
 }
 
 /// Each name once, in the order of its first appearance.
@@ -282,6 +311,24 @@ mod tests {
         );
         let value: Value = serde_json::from_str(&json("s", &cells)).unwrap();
         assert_eq!(value["rows"][1]["figures"]["extents"], 12.345);
+    }
+
+    #[test]
+    fn a_wide_table_is_broken_and_its_lines_keep_their_names() {
+        let line = |first: &str, cell: &str| {
+            let cells = (0..60).map(|at| format!("{cell}-{at}"));
+            [first.to_owned(), "system".to_owned()].into_iter().chain(cells).collect::<Vec<_>>()
+        };
+        let shown = align(&[line("case", "figure"), line("x", "1")]);
+        assert!(shown.lines().all(|line| line.len() <= WIDE), "{shown}");
+        assert!(shown.lines().all(|line| line.starts_with("case") || line.starts_with("x ")), "{shown}");
+        for at in 0..60 {
+            assert_eq!(shown.split_whitespace().filter(|cell| *cell == format!("figure-{at}")).count(), 1);
+        }
+        // One cell that is wider than a line stands alone.
+        let long = "y".repeat(2 * WIDE);
+        let lines = [vec!["a".into(), "b".into(), long.clone(), "c".into()]];
+        assert_eq!(align(&lines), format!("a  b  {long}\na  b  c\n"));
     }
 
     #[test]

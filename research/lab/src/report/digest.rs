@@ -10,6 +10,8 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Digest {
     pub(crate) sessions: Vec<Session>,
+    /// Something was measured with `--quick`.
+    pub(crate) is_small: bool,
     /// All systems; a place in it is a system's colour.
     pub(crate) systems: Vec<String>,
     pub(crate) tables: Vec<Table>,
@@ -125,8 +127,14 @@ impl Digest {
 
     fn add(&mut self, record: Record) {
         match record {
-            Record::Session(session) => self.sessions.push(session),
-            Record::Cell(cell) => self.cell(cell),
+            Record::Session(session) => {
+                self.is_small |= session.command.split_whitespace().any(|word| word == "--quick");
+                self.sessions.push(session);
+            }
+            Record::Cell(cell) => {
+                self.is_small |= cell.parameters.get("quick") == Some(&true.into());
+                self.cell(cell);
+            }
             Record::Verdict(verdict) => {
                 let table = self.table(&verdict.table);
                 table.verdicts.retain(|old| old.text != verdict.text);

@@ -115,6 +115,12 @@ impl Text {
             ),
         };
         self.put(&format!("<p class=\"lead\">{lead}</p>"));
+        if digest.is_small {
+            self.put(
+                "<p><b>Sizes were small</b> (<code>--quick</code>): what was published was measured at full size, and a \
+                 statement may fail for that alone.</p>",
+            );
+        }
         if held < all {
             self.put("<ul class=\"verdicts\">");
             for (number, table) in digest.tables.iter().enumerate() {

@@ -72,6 +72,16 @@ mod tests {
     use crate::results::{Aging, Cell, Curve, Extents, Line, Record, Verdict};
 
     #[test]
+    fn a_page_says_when_sizes_were_small() {
+        let cell = |quick: bool| {
+            let mut parameters = serde_json::Map::new();
+            parameters.insert("quick".into(), quick.into());
+            html(&Digest::of(vec![Cell { table: "t".into(), parameters, ..Cell::default() }.into()]))
+        };
+        assert!(cell(true).contains("Sizes were small") && !cell(false).contains("Sizes were small"));
+    }
+
+    #[test]
     fn a_page_of_very_much_has_at_most_five_megabytes() {
         let mut records = Vec::new();
         for (table, case) in (0..20).flat_map(|table| (0..40).map(move |case| (table, case))) {
