@@ -59,15 +59,13 @@ pub(super) fn may_replace(out: &Path, kind: Becomes, force: bool) -> Result<(), 
         Err(_) => facts.kind != platfs_host::Kind::Symlink,
         Ok(_) => false,
     };
-    match (is_other, force) {
-        (true, _) => Err(Failure::exists(
-            &shown,
-            format!(
-                "exists and is no {}, which --force does not replace: `rm {shown}` removes it",
-                kind.name()
-            ),
-        )),
-        (false, false) => Err(Failure::exists(shown, "exists; --force replaces it")),
-        (false, true) => Ok(()),
-    }
+    let kind = kind.name();
+    let why = match (is_other, force) {
+        (true, _) => {
+            format!("exists and is no {kind}, which --force does not replace: `rm {shown}` removes it")
+        }
+        (false, false) => "exists; --force replaces it".to_owned(),
+        (false, true) => return Ok(()),
+    };
+    Err(Failure::exists(shown, why))
 }
