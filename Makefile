@@ -109,7 +109,7 @@ install-helpers:
 test: setup models
 	CARGO="$(CARGO)" scripts/test.sh
 
-# The tests that take more than ten seconds, which `make test` leaves out.
+# The long tests, which `make test` leaves out: those that are marked `#[ignore]`.
 long: setup
 	CARGO="$(CARGO)" scripts/test.sh -- --ignored
 

@@ -1,13 +1,13 @@
 import os
 from typing import Any, Callable, Optional, final
 
-__all__ = ["__version__", "Image", "File", "build", "check", "is_address", "partitions", "push", "panics"]
+__all__ = ["__version__", "Image", "File", "NotAnImage", "build", "check", "is_address", "partitions", "push", "panics"]
 
 __version__: str
 
-@final
 class NotAnImage(OSError): ...
 
+@final
 class Image:
     @staticmethod
     def open(named: dict[str, Any], write: bool, force: bool) -> Image: ...
