@@ -39,10 +39,14 @@ impl Line {
 
     fn meant(&self, arguments: &[OsString]) -> Option<String> {
         let (first, others) = self.words.split_first()?;
-        if !PATHS.contains(&&*self.command) || is_volume(first) || path::is_directory(first) {
+        if !PATHS.contains(&&*self.command) {
             return None;
         }
+        // The first word comes last: it is an image in nearly every line, which may be slow, and nothing shows progress yet.
         let image = others.iter().find(|word| is_volume(word))?;
+        if is_volume(first) || path::is_directory(first) {
+            return None;
+        }
         let at = arguments.iter().position(|word| word == first)?;
         let mut words: Vec<&OsString> = arguments.iter().skip(1).filter(|word| *word != image).collect();
         words.insert(at - 1, image);

@@ -2,6 +2,8 @@
 //!
 //! Owns: the mark of a process, and whether the one of a mark is gone. Excludes what is held.
 
+use std::io;
+
 /// Characters that say who has a volume; with the mark of the process they are fewer bytes than a manifest may have.
 const WORDS: usize = 64;
 
@@ -34,19 +36,41 @@ fn space() -> String {
     format!("boot {} space {}", boot.trim(), space.display())
 }
 
-/// When a process of this host began, in ticks since the boot; nothing if there is none, or only what is left of it until
-/// its parent asks.
+/// Numbers of errors of a thread that is not there any more.
+const ENOENT: i32 = 2;
+const ESRCH: i32 = 3;
+
+/// Bit of a thread's flags that says that it is ending: it runs no more code of its program (PF_EXITING in proc(5)'s `flags`).
+const EXITING: u64 = 4;
+
+/// When a process of this host began, in ticks since the boot; nothing if there is none, or only what is left of it: while
+/// it ends, its connections are closed already, so that others look at it in this state, and until its parent asks.
 fn begun(pid: u32) -> Option<u64> {
-    living(&platfs_host::system::text(format!("/proc/{pid}/stat")).ok()?)
+    let (ticks, is_over) = thread(&platfs_host::system::text(format!("/proc/{pid}/stat")).ok()?)?;
+    (!is_over || has_threads(pid)).then_some(ticks)
 }
 
-/// As that, by the process's line.
-fn living(stat: &str) -> Option<u64> {
+/// When a thread's process began, and whether the thread is over or ending, by its line.
+fn thread(stat: &str) -> Option<(u64, bool)> {
     let words: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let threads: u64 = words.get(17)?.parse().ok()?;
-    // A process whose first thread has ended looks dead while others work.
-    let is_dead = matches!(*words.first()?, "Z" | "X" | "x") && threads <= 1;
-    words.get(19)?.parse().ok().filter(|_| !is_dead)
+    let flags: u64 = words.get(6)?.parse().ok()?;
+    let is_over = matches!(*words.first()?, "Z" | "X" | "x") || flags & EXITING != 0;
+    Some((words.get(19)?.parse().ok()?, is_over))
+}
+
+/// True if a thread of a process works on, as others may after the first has ended. What can't be known counts as true.
+fn has_threads(pid: u32) -> bool {
+    let threads = match platfs_host::system::names(format!("/proc/{pid}/task")) {
+        Ok(threads) => threads,
+        Err(error) => return error.kind() != io::ErrorKind::NotFound,
+    };
+    threads.iter().any(|name| {
+        match platfs_host::system::text(format!("/proc/{pid}/task/{}/stat", name.display())) {
+            Ok(stat) => thread(&stat).is_none_or(|(_, is_over)| !is_over),
+            // It ended meanwhile: NotFound, or no such process.
+            Err(error) => !matches!(error.raw_os_error(), Some(ENOENT | ESRCH)),
+        }
+    })
 }
 
 /// True if the holder, in whose text its mark stands in brackets at the end, was a process that would be seen here, and has ended.
@@ -77,6 +101,18 @@ mod tests {
         assert!(is_gone(&holder), "{holder}");
         child.wait().unwrap();
         assert!(!is_gone(&named("plat", None)));
-        assert_eq!(living(&stat.replacen(") Z ", ") S ", 1)), ticks.parse().ok());
+        assert_eq!(thread(&stat), Some((ticks.parse().unwrap(), true)));
+        let own = std::fs::read_to_string("/proc/self/stat").unwrap();
+        assert!(thread(&own).is_some_and(|(_, is_over)| !is_over), "{own}");
+    }
+
+    #[test]
+    fn a_process_that_is_ending_holds_nothing() {
+        let line = |state: &str, flags: u64| {
+            format!("7 (plat) {state} 1 7 7 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0")
+        };
+        assert_eq!(thread(&line("R", 0x40_0040)), Some((4711, false)));
+        assert_eq!(thread(&line("R", 0x40_0044)), Some((4711, true)));
+        assert_eq!(thread(&line("Z", 0x40_0040)), Some((4711, true)));
     }
 }

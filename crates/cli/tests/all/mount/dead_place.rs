@@ -80,6 +80,13 @@ fn left(server: &Child, scratch: &Path) -> Vec<String> {
     found.collect()
 }
 
+/// The command with the signals as a terminal's programs have them: these tests may run where SIGINT is ignored.
+fn heeding(plat: Command) -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=INT,TERM").arg(plat.get_program()).args(plat.get_args());
+    command
+}
+
 /// Has a command wait for the place, and sends the signal.
 fn stopped(command: &mut Command, signal: Signal) -> Result<(), String> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -134,7 +141,7 @@ fn whoever_waits_for_a_dead_place_heeds_signals() {
     let mut faults = Vec::new();
     for signal in [Signal::TERM, Signal::INT] {
         for line in lines {
-            if let Err(fault) = stopped(&mut plat(line), signal) {
+            if let Err(fault) = stopped(&mut heeding(plat(line)), signal) {
                 faults.push(format!("{line:?} {signal:?}: {fault}"));
             }
             // What is left holds up all others that look for the same name.
