@@ -7,25 +7,24 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
-use fuse::{Mounter, Service, Session};
+use fuse::Mounter;
 use ondisk::units::InodeNumber;
-use platfs::Volume;
 use platfs::rights::Powers;
 use platfs_host::path;
+use platfs_open::keys;
+use platfs_serve::mount::{self, Mounted, Prepared, connection};
 use rustix::thread::CapabilitySet;
 
 use super::cage;
 use crate::console::{Console, Failure};
-use crate::control::{Listener, Served, Server};
+use crate::control::Listener;
 use crate::daemon;
 use crate::door;
 use crate::image;
 use crate::marks;
 use crate::memory;
-use crate::mount::keeper::Keeper;
 use crate::mount::log::{Detail, Log};
 use crate::mount::opening::{self, Opened};
 use crate::mount::options::{MountOptions, transport_name};
@@ -33,19 +32,12 @@ use crate::mount::outside::{self, Outside};
 use crate::mount::prefetch::{Prefetch, Wanted};
 use crate::mount::remount;
 use crate::mount::trace::Traced;
-use crate::mount::tree::{Guard, Terms, Tree, is_roomy};
-use crate::mount::tuning::{self, Limits};
+use crate::mount::tuning;
 use crate::progress;
-use crate::reading::explained;
 use crate::sandbox::{self, Group, Mode, Plan};
 use crate::signals::StopSignals;
 use crate::stores;
 use crate::text::Shown;
-use platfs_open::keys;
-
-/// Threads that serve. Most of them wait: for a device, for a commit that others share. With four, no more than
-/// four calls of fsync share one (measured: `docs/mount-internals.md`).
-const THREADS: std::ops::RangeInclusive<usize> = 16..=32;
 
 /// Refusal of a key in digits.
 const SPELLED: &str = "-o key: takes a file; digits could be read by other users in the list of processes for as long as \
@@ -173,19 +165,17 @@ impl Mount {
         let wanted =
             self.prefetch.as_deref().map(|path| Prefetch::wanted(path).map_err(|error| about(path, error)));
         let (trace, wanted) = (trace.transpose()?, wanted.transpose()?);
-        let (waiting, group) = (Listener::begin().map_err(failed)?, tuning::group());
-        let mut mounter: Arc<dyn Mounter> = Arc::new(fuse::InProcess);
-        let (mut outside, mut no_cage) = (None, None);
+        let mut prepared = Prepared { waiting: Some(Listener::begin().map_err(failed)?), outside: None };
+        let (group, mut no_cage) = (tuning::group(), None);
         if let Some(is_local) = options.flush_locally {
             stores::flush_locally(is_local);
         }
         if mode != Mode::Off {
-            let how = self.connection(options, false, false);
+            let how = connection(options, self.source(), self.threads(), true);
             let brought = if self.background { outside::brought() } else { None };
             match Outside::start(directory, &how, brought) {
                 Ok(started) => {
-                    mounter = Arc::clone(&started) as Arc<dyn Mounter>;
-                    outside = Some(started);
+                    prepared.outside = Some(started);
                     sandbox::enter(&self.cage(options), mode).map_err(|why| Failure::Failed(why.into()))?;
                 }
                 Err(error) if mode == Mode::Require => return Err(failed(error)),
@@ -193,7 +183,7 @@ impl Mount {
                 Err(error) => no_cage = Some(error),
             }
         }
-        Ok(Begun { trace, wanted, waiting, group, mounter, outside, no_cage })
+        Ok(Begun { trace, wanted, group, prepared, no_cage })
     }
 
     /// Plan of the server's cage: the image, what the kernel shows of callers and of the mount, and where it has to do with
@@ -307,107 +297,46 @@ impl Mount {
         options: &MountOptions,
         directory: &Path,
     ) -> Result<(), Failure> {
-        let failed = |what: &dyn std::fmt::Display| {
-            Failure::about(Shown(directory.as_os_str().as_bytes()), what.to_string())
+        let failed = |error: io::Error| {
+            Failure::about(Shown(directory.as_os_str().as_bytes()), memory::lacking(&error))
         };
-        let stop = StopSignals::hold().map_err(|error| failed(&memory::lacking(&error)))?;
-        let Opened { volume, name: whole, writable, shared, keeping, .. } = opened;
-        let terms = terms(options, writable, &volume);
-        let guard = Guard::as_asked(options.asked_permissions(), options.allow_other, writable);
-        let guard = guard.map_err(|why| failed(&why))?;
-        let own_permissions = guard.is_some() || options.fake_root;
-        let how = self.connection(options, terms.writable, own_permissions);
-        let how = fuse::Options { writeback: terms.writeback, time_unit: fraction(&volume), ..how };
-        let Begun { trace, wanted, waiting, group, mounter, outside, no_cage: _ } = begun;
-        let prefetch = wanted.map(|wanted| Prefetch::start(&volume, wanted));
-        let tree =
-            Tree::new(volume, log, terms).map_err(|error| Failure::about(&whole, explained(&error)))?;
-        let tree = Arc::new(tree.guarded(guard));
-        tree.on(keeping);
-        let traced = trace.map(|file| Traced::new(Arc::clone(&tree) as Arc<dyn Service>, file).map(Arc::new));
-        let traced = traced.transpose().map_err(|error| failed(&memory::lacking(&error)))?;
-        let service = traced.clone().map_or(Arc::clone(&tree) as Arc<dyn Service>, |traced| traced);
-        tuning::come_first();
-        let below = tuning::device_of(directory).ok();
-        let session = Session::start_by(Arc::clone(&mounter), service, directory, &how)
-            .map_err(|error| failed(&memory::lacking(&error)))?;
-        let channel = channel(&tree, &session, options.allow_other, waiting)
-            .map_err(|error| failed(&memory::lacking(&error)))?;
-        tree.served_by(transport_name(session.transport()), session.scheduling(), session.catch_up());
-        if let Some(advice) = tuning::advice(options.transport, session.transport()) {
+        let stop = StopSignals::hold().map_err(failed)?;
+        let Begun { trace, wanted, group, prepared, no_cage: _ } = begun;
+        let mount = mount::Mount::of(opened).options(options.clone()).log(log).threads(self.threads());
+        let mount = mount.source(self.source()).trace(trace.zip(self.trace.clone())).prefetch(wanted);
+        let mounted = mount.prepared(prepared).on(directory.to_owned())?;
+        if let Some(advice) = mounted.advice() {
             // Not in the log: it is the same at each mount.
             console.warn(advice);
         }
-        self.announce(&tree, &session, &whole, how.threads);
-        let every = Duration::from_secs(u64::from(options.commit));
-        let keeper = writable.then(|| Keeper::start(Arc::clone(&tree), every)).transpose();
-        let keeper = keeper.map_err(|error| failed(&memory::lacking(&error)))?;
-        tree.limited_by(Limits::raise(directory, below), session.notifier());
-        tree.look_at_room();
+        self.announce(&mounted);
         self.tell(console, directory)?;
         if self.background {
-            daemon::detach().map_err(|error| failed(&memory::lacking(&error)))?;
+            daemon::detach().map_err(failed)?;
             group.map(tuning::group_comes_first).unwrap_or_default();
         }
-        let told = Arc::clone(tree.log());
+        let told = Arc::clone(mounted.log());
         stores::tell_to(move |text| told.say(Detail::Complaints, text));
-        unmount_on(stop, Arc::clone(tree.log()), directory.to_owned(), mounter)
-            .map_err(|error| failed(&memory::lacking(&error)))?;
-        let done = session.wait();
-        let ending = channel.ending();
-        drop((channel, keeper, prefetch));
-        ending.begin();
-        self.end_trace(traced, &tree);
-        let closed = close(&tree, &whole);
-        drop(shared);
-        if let Some(outside) = outside {
-            outside.end();
-        }
-        ending.finish(closed.as_ref().map(drop).map_err(ToString::to_string));
-        closed.map_err(|why| Failure::about(&whole, why))?;
-        done.map_err(|error| failed(&memory::lacking(&error)))
+        unmount_on(stop, Arc::clone(mounted.log()), directory.to_owned(), mounted.mounter())
+            .map_err(failed)?;
+        Ok(mounted.wait()?)
     }
 
-    /// How the kernel is spoken with.
-    fn connection(&self, options: &MountOptions, writable: bool, own_permissions: bool) -> fuse::Options {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        fuse::Options {
-            source: options.source.clone().unwrap_or_else(|| self.source()),
-            subtype: "plat".into(),
-            read_only: !writable,
-            allow_other: options.allow_other,
-            suid: options.suid,
-            dev: options.dev,
-            exec: options.exec,
-            acl: options.acl,
-            own_permissions,
-            writeback: false,
-            time_unit: 1,
-            transport: options.transport,
-            give_way: options.give_way,
-            threads: self.threads.map_or(processors.clamp(*THREADS.start(), *THREADS.end()), usize::from),
-        }
+    fn threads(&self) -> usize {
+        self.threads.map_or_else(mount::usual_threads, usize::from)
     }
 
     /// Says that the mount is there.
-    fn announce(&self, tree: &Tree, session: &Session, whole: &str, threads: usize) {
-        let transport = transport_name(session.transport());
-        let place = session.directory().display();
+    fn announce(&self, mounted: &Mounted) {
+        let (place, threads) = (mounted.directory().display(), self.threads());
+        let (whole, transport) = (mounted.name(), transport_name(mounted.transport()));
         let begun = format!("{whole} mounted on {place} with {threads} threads, transport {transport}");
-        tree.log().say(Detail::Lifecycle, &begun);
+        mounted.log().say(Detail::Lifecycle, &begun);
         if self.background
             && let Ok(terminal) = Log::to_stderr(Detail::from_count(self.verbose))
         {
             // The caller is still there to read it.
             terminal.say(Detail::Lifecycle, begun);
-        }
-    }
-
-    fn end_trace(&self, traced: Option<Arc<Traced>>, tree: &Tree) {
-        if let Some((traced, path)) = traced.zip(self.trace.as_deref())
-            && let Err(error) = traced.end()
-        {
-            tree.log().complain(format!("{}: the trace is not whole: {error}", path.display()));
         }
     }
 
@@ -428,59 +357,10 @@ impl Mount {
 struct Begun {
     trace: Option<File>,
     wanted: Option<Vec<Wanted>>,
-    waiting: Listener,
     group: Option<File>,
-    /// Mounts and unmounts; it goes with `outside`, if there is one.
-    mounter: Arc<dyn Mounter>,
-    outside: Option<Arc<Outside>>,
+    prepared: Prepared,
     /// Why there is no cage though one was wanted.
     no_cage: Option<io::Error>,
-}
-
-/// The nanoseconds that inodes can tell apart: small ones have room for seconds only.
-fn fraction(volume: &Volume) -> u32 {
-    if volume.superblock().inode_size() > 128 { 1 } else { 1_000_000_000 }
-}
-
-fn terms(options: &MountOptions, writable: bool, volume: &platfs::Volume) -> Terms {
-    let writeback = options.writeback.unwrap_or_else(|| is_roomy(volume));
-    Terms {
-        acl: options.acl,
-        user_xattr: options.user_xattr,
-        xattr: options.xattr,
-        on_damage: options.on_damage,
-        writable,
-        // What is to be stable at once must not wait in the kernel.
-        writeback: writable && writeback && !options.sync,
-        access_times: options.access_times,
-        appearance: options.appearance,
-        fake_root: options.fake_root,
-        sync: options.sync,
-        sync_names: options.sync_names,
-    }
-}
-
-/// Closes the volume after its unmount, and that of a store below it.
-fn close(tree: &Tree, whole: &str) -> Result<(), String> {
-    let closed = tree.close().map_err(|error| error.to_string());
-    // The store may have all of it although the volume says that something failed.
-    let stored = stores::close_all().map_err(|error| error.to_string());
-    let closed = match (closed, stored) {
-        (Err(first), Err(second)) if first != second => Err(format!("{first}; {second}")),
-        (closed, stored) => closed.and(stored),
-    };
-    if let Err(error) = &closed {
-        tree.log().complain(format!("{whole} was not closed in order: {error}"));
-    }
-    tree.log().say(Detail::Lifecycle, format!("{whole} unmounted; {}", tree.summary()));
-    closed
-}
-
-/// Waits for commands that work on the mount.
-fn channel(tree: &Arc<Tree>, session: &Session, for_all: bool, waiting: Listener) -> io::Result<Server> {
-    let device = tuning::device_of(session.directory())?;
-    let served = Arc::clone(tree) as Arc<dyn Served>;
-    Server::start(served, tree.tickets(), session.notifier(), (device, for_all), waiting)
 }
 
 /// Unmounts on the first signal, lazily where files are open; ends the process on the second.
