@@ -183,7 +183,7 @@ impl Cache {
     /// Reads blocks that are not in memory with one read. What is wrong with one its reader will say.
     pub(crate) fn fetch(&self, run: BlockRun) {
         if run.count <= 1 || self.fetch_all(run).is_err() {
-            // Reading ahead fails silently: whoever needs the block reads it again, and reports the failure.
+            // A failure to read ahead is not reported here. The call that needs the block reads it again and reports it.
             let _ = self.read(run.start, Role::Plain);
         }
     }

@@ -55,7 +55,7 @@ pub(super) fn may_replace(out: &Path, kind: Becomes, force: bool) -> Result<(), 
         Ok((_, Opened::Directory(_))) => {
             return Err(Failure::exists(shown, "is a directory: name a file, in it or elsewhere"));
         }
-        // What can't be read can't be told.
+        // A file that this user can't read may be of any kind, so it stays. A link that leads nowhere loses nothing.
         Err(_) => facts.kind != platfs_host::Kind::Symlink,
         Ok(_) => false,
     };

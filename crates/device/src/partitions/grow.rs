@@ -193,7 +193,7 @@ impl Gpt<'_> {
         Ok(Growth { partition, writes, needed })
     }
 
-    /// Returns the writes for a disk of so many sectors: the backup at its end first.
+    /// Returns the writes that fit the table to a disk of `sectors` sectors. The backup at the end of the disk comes first.
     fn written(&self, sectors: u64, table: u64) -> Result<Vec<(u64, Vec<u8>)>, TableError> {
         let sector = self.header.sector;
         let last = sectors - table - 1;

@@ -294,7 +294,7 @@ impl<'a> Files<'a> {
         self.raw.s_jnl_blocks[16] = size.i_size_lo;
         let overhead =
             u64::from(self.raw.s_overhead_clusters.get()) + blocks.div_ceil(1 << self.shape.cluster_log2);
-        // 0 says that the number is not known: whoever mounts the volume counts then.
+        // 0 means that the number is not known. The next mount counts it.
         self.raw.s_overhead_clusters.set(u32::try_from(overhead).unwrap_or(0));
     }
 

@@ -108,7 +108,7 @@ impl Plan {
         let layout = Layout { geometry, packed, stride: options.stride.unwrap_or(0) };
         let free = free_at_first(&layout)?;
         let overhead = (geometry.blocks - free) >> geometry.cluster_log2;
-        // 0 says that the number is not known: whoever mounts the volume counts then.
+        // 0 means that the number is not known. The next mount counts it.
         raw.s_overhead_clusters.set(u32::try_from(overhead).unwrap_or(0));
         let mut files = files::Files::new(options, &shape, &mut raw, BlockUse::new(layout));
         files.plan()?;

@@ -1,5 +1,5 @@
-//! An image on a file system that answers no more, as a network place whose server is gone: whoever waits for it can be
-//! stopped.
+//! An image on a file system whose server answers no longer, as on a network place that is gone. Commands that wait for it
+//! can be stopped.
 //!
 //! The place is a mount of ours whose server is stopped: requests stay unread in the kernel.
 
