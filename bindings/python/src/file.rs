@@ -35,7 +35,7 @@ impl File {
     ) -> PyResult<T> {
         let file = self.file.with(Clone::clone)?;
         // Dropped there, too: the last handle closes the volume.
-        failure::run(py, move || call(&file))?.map_err(failure::at(&self.path))
+        failure::run(py, move || call(&file))?.map_err(|error| failure::at(&self.path)(error))
     }
 }
 

@@ -135,7 +135,7 @@ fn stored(
 ) -> platfs_store::Result<Arc<dyn Device>> {
     let (store, name) = store_of(address, cache)?;
     Ok(if write {
-        Arc::new(SharedVolume(Volume::open(&store, &name, &holder(), take_over)?))
+        Arc::new(ClosedOnDrop(Volume::open(&store, &name, &holder(), take_over)?))
     } else {
         Arc::new(Stored::open(&store, &name)?)
     })
@@ -151,7 +151,7 @@ fn new_file(path: PathBuf, size: u64) -> io::Result<Arc<dyn Device>> {
 /// Makes a volume of zeros in a store.
 fn new_volume(address: &str, size: u64) -> platfs_store::Result<Arc<dyn Device>> {
     let (store, name) = store_of(address, None)?;
-    Ok(Arc::new(SharedVolume(Volume::create(&store, &name, size, &holder())?)))
+    Ok(Arc::new(ClosedOnDrop(Volume::create(&store, &name, size, &holder())?)))
 }
 
 /// Brings an image into a store: bytes of the image, chunks, chunks that were not there, bytes sent.
@@ -173,15 +173,15 @@ pub(crate) fn push(
 }
 
 /// A volume of a store that is written. At the end others learn that it is free; what was flushed is stable without that.
-struct SharedVolume(Volume);
+struct ClosedOnDrop(Volume);
 
-impl Drop for SharedVolume {
+impl Drop for ClosedOnDrop {
     fn drop(&mut self) {
         let _ = self.0.close();
     }
 }
 
-impl Device for SharedVolume {
+impl Device for ClosedOnDrop {
     fn size(&self) -> u64 {
         self.0.size()
     }

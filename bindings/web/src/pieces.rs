@@ -27,17 +27,17 @@ pub trait Source: Send + Sync {
 /// A source as a device that can't be written.
 pub struct Pieces<S> {
     source: S,
-    kept: Mutex<CachedPiece>,
+    kept: Mutex<CachedPieces>,
 }
 
 #[derive(Default)]
-struct CachedPiece {
+struct CachedPieces {
     /// The bytes of a piece by its number, and when they were last wanted.
     pieces: HashMap<u64, (u64, Box<[u8]>)>,
     clock: u64,
 }
 
-impl CachedPiece {
+impl CachedPieces {
     fn drop_oldest(&mut self) {
         let oldest = self.pieces.iter().min_by_key(|(_, (used, _))| *used).map(|(number, _)| *number);
         if let Some(number) = oldest {

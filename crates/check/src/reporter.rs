@@ -4,6 +4,7 @@ use super::issue::{Decision, Issue, Location, Progress, Sink, Summary};
 use super::kinds::Kind;
 
 /// Details of an issue that a pass finds; see [`Issue`].
+#[derive(Default)]
 pub(super) struct Finding {
     pub(super) place: Location,
     pub(super) found: String,
@@ -19,14 +20,24 @@ impl Finding {
         Finding { place, found, expected: String::new(), repair, is_overused: false }
     }
 
+    /// A finding about something whose place is added by [`Finding::at`].
+    pub(super) fn unplaced(found: impl Into<String>, repair: impl Into<String>) -> Self {
+        Finding::new(Location::default(), found, repair)
+    }
+
+    /// Adds the place.
+    pub(super) fn at(self, place: Location) -> Self {
+        Finding { place, ..self }
+    }
+
     /// Says that something may be in use beyond what is stated.
     pub(super) fn overused(self, is_overused: bool) -> Self {
         Finding { is_overused, ..self }
     }
 
     /// Adds what should be there.
-    pub(super) fn expected(self, expected: impl Into<String>) -> Self {
-        Finding { expected: expected.into(), ..self }
+    pub(super) fn expected(self, expected: impl ToString) -> Self {
+        Finding { expected: expected.to_string(), ..self }
     }
 }
 

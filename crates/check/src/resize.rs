@@ -15,7 +15,7 @@ use super::issue::Location;
 use super::kinds::opening as kind;
 use super::log::clear_inode;
 use super::reporter::{Finding, Report};
-use super::slices::as_index;
+use super::slices::{as_index, put};
 use super::staged::staging;
 use super::subject::Subject;
 use platfs_device::Result;
@@ -118,10 +118,10 @@ pub(super) fn finish(subject: &mut Subject, facts: &Facts) -> Result<()> {
     let reserved = u64::from(subject.geometry.reserved_descriptor_blocks);
     for index in 0..reserved {
         let slot = (u64::from(subject.geometry.descriptor_blocks()) + index) % per_block;
-        put(&mut table, slot, first + index);
+        put_pointer(&mut table, slot, first + index);
         let mut listed = vec![0; subject.block_len()];
         for (at, copy) in copies.iter().enumerate() {
-            put(&mut listed, at as u64, first + index + copy);
+            put_pointer(&mut listed, at as u64, first + index + copy);
         }
         subject.write(Block(first + index), &listed).map_err(staging)?;
     }
@@ -144,9 +144,6 @@ pub(super) fn finish(subject: &mut Subject, facts: &Facts) -> Result<()> {
     subject.write_inode(&mut inode).map_err(staging)
 }
 
-fn put(block: &mut [u8], slot: u64, value: u64) {
-    let at = as_index(slot).saturating_mul(4);
-    if let Some(to) = block.get_mut(at..at.saturating_add(4)) {
-        to.copy_from_slice(&low_u32(value).to_le_bytes());
-    }
+fn put_pointer(block: &mut [u8], slot: u64, value: u64) {
+    put(block, as_index(slot).saturating_mul(4), &low_u32(value).to_le_bytes());
 }

@@ -1,14 +1,19 @@
-//! Places in memory: indexes from numbers of the volume, and bytes written over others.
+//! Access to bytes and tables in memory by numbers of a volume.
 //!
-//! Owns: the conversion, and the assertion that a write stays inside. Excludes the bounds themselves, which the caller
-//! has checked: bytes of the volume must not bring a place here that is outside.
+//! Owns: the conversion to an index, reading a word, and a write that must stay inside. Excludes checks of bounds: the
+//! caller makes them before, so that no bytes of a volume lead outside.
 
 /// Index of a number in a table in memory. A number beyond the address space gives an index that no table has.
 pub(super) fn as_index(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// Writes over the bytes at a place that lies inside.
+/// Number of 32 bits at a place; 0 if that lies outside.
+pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
+/// Writes `with` over the bytes from `at` on, which the caller knows to lie inside.
 pub(super) fn put(bytes: &mut [u8], at: usize, with: &[u8]) {
     let len = bytes.len();
     let to = at.checked_add(with.len()).and_then(|end| bytes.get_mut(at..end));

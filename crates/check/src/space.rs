@@ -295,9 +295,9 @@ impl Repair<'_, '_, '_> {
     fn group(&mut self, group: Group) -> Result<()> {
         let mut examined = Examined::of(self.subject, self.facts, group);
         let facts = self.facts;
-        let words = BitmapKinds::of_blocks(self.subject);
+        let words = BitmapKind::of_blocks(self.subject);
         self.bitmap(group, &mut examined.blocks, &facts.claimed, &words)?;
-        self.bitmap(group, &mut examined.inodes, &facts.used, &BitmapKinds::OF_INODES)?;
+        self.bitmap(group, &mut examined.inodes, &facts.used, &BitmapKind::OF_INODES)?;
         self.counts(&examined);
         Ok(())
     }
@@ -306,7 +306,7 @@ impl Repair<'_, '_, '_> {
     fn tell(
         &mut self,
         side: &BitmapState,
-        words: &BitmapKinds,
+        words: &BitmapKind,
         group: Group,
         raw: &RawGroupDescriptor,
     ) -> Option<bool> {
@@ -352,7 +352,7 @@ impl Repair<'_, '_, '_> {
         group: Group,
         side: &mut BitmapState,
         found: &Bits,
-        words: &BitmapKinds,
+        words: &BitmapKind,
     ) -> Result<()> {
         let Some(raw) = self.subject.descriptor(group).copied() else { return Ok(()) };
         let place = (words.place)(&raw);
@@ -482,7 +482,7 @@ fn is_writable(subject: &Subject, place: Block) -> bool {
 }
 
 /// In what the two bitmaps differ.
-struct BitmapKinds {
+struct BitmapKind {
     what: &'static str,
     /// Number that the first bit of the first group stands for, and how many each bit covers.
     zero: u64,
@@ -498,8 +498,8 @@ struct BitmapKinds {
     set_sum: fn(&mut RawGroupDescriptor, u32),
 }
 
-impl BitmapKinds {
-    const OF_INODES: BitmapKinds = BitmapKinds {
+impl BitmapKind {
+    const OF_INODES: BitmapKind = BitmapKind {
         what: "inodes",
         zero: 1,
         each: 1,
@@ -514,8 +514,8 @@ impl BitmapKinds {
         set_sum: RawGroupDescriptor::set_inode_bitmap_checksum,
     };
 
-    fn of_blocks(subject: &Subject) -> BitmapKinds {
-        BitmapKinds {
+    fn of_blocks(subject: &Subject) -> BitmapKind {
+        BitmapKind {
             what: "blocks",
             zero: u64::from(subject.geometry.first_data_block),
             each: u64::from(subject.geometry.blocks_per_cluster()),

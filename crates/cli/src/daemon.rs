@@ -1,9 +1,9 @@
 //! Going into the background.
 //!
-//! A process does not fork here: it runs itself a second time with `--background`, waits until that one
-//! has mounted, and leaves. Only the beginning of a new process is sure to have no threads and no locks.
+//! A process does not fork here: it runs itself a second time with `--background`, waits until that one has mounted, and
+//! leaves. Until then the second one ends with the first. Only the beginning of a new process is sure to have no threads and no locks.
 //!
-//! Owns: what a process in the background takes along from its caller, and so does the process outside of its cage. Each
+//! Owns: what a process in the background, and the one outside of its cage, take along from their caller. Each
 //! takes what it works with, and no more: of the environment the variables that it needs, of the descriptors those that its
 //! arguments name. A script's lock or pipe is the script's, and what it keeps in its environment is nobody's business for
 //! as long as a mount lasts.
@@ -114,14 +114,15 @@ fn is_kept(name: &OsStr, of_store: bool) -> bool {
     })
 }
 
-/// Closes what the caller had open, in a process in the background and in the one outside of its cage. Before anything else
-/// is opened.
+/// Closes what the caller had open, in a process in the background and in the one outside of its cage; has the first end
+/// with its caller until its mount stands. Nothing else may be opened before.
 pub fn begin(arguments: &[OsString]) {
     let is_meant = |word: &OsString| word == BACKGROUND || word == OUTSIDE;
     if arguments.get(1..3).is_none_or(|first| first[0] != "mount" || !is_meant(&first[1])) {
         return;
     }
-    // Until the mount stands it ends with who waits for it: nobody else could stop one that waits for its image.
+    // Until the mount stands, this process ends with the command that waits for it: nobody else could stop it while it waits
+    // for its image.
     if arguments[2] == BACKGROUND {
         let _ = rustix::process::set_parent_process_death_signal(Some(Signal::TERM));
     }

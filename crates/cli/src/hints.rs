@@ -3,9 +3,12 @@
 //! Owns: these, put behind the message of a failure. Excludes remedies that a command knows by itself.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use platfs_host::path;
+use rustix::fs::OFlags;
 
 use crate::console::{Failure, Trouble};
 use crate::text::Shown;
@@ -16,6 +19,10 @@ const PATHS: [&str; 15] = [
     "ls", "cat", "tree", "stat", "get", "put", "rm", "mv", "cp", "ln", "mkdir", "chmod", "chown", "xattr",
     "frag",
 ];
+
+/// Place and bytes of the magic of a superblock.
+const MAGIC_AT: u64 = 1024 + 0x38;
+const MAGIC: [u8; 2] = [0x53, 0xEF];
 
 /// A line, looked at before its command runs: that may give up the rights to look.
 pub(crate) struct Line {
@@ -47,7 +54,9 @@ impl Line {
         if is_volume(first) || path::is_directory(first) {
             return None;
         }
-        let at = arguments.iter().position(|word| word == first)?;
+        // Behind the command: a word may have the name of the program or of the command.
+        let command = 1 + arguments.iter().skip(1).position(|word| *word == *self.command)?;
+        let at = command + 1 + arguments.iter().skip(command + 1).position(|word| word == first)?;
         let mut words: Vec<&OsString> = arguments.iter().skip(1).filter(|word| *word != image).collect();
         words.insert(at - 1, image);
         let words = words.into_iter().map(|word| Shown(word.as_encoded_bytes()).to_string());
@@ -83,26 +92,23 @@ impl Line {
             ("mount", "not-found") if is_about(last) && self.words.len() == 2 => {
                 Some(format!("`mkdir {}` makes it", shown(last)))
             }
-            (_, "not-permitted") => self.permitted(),
+            (_, "not-permitted") => self.permitted(trouble),
             _ => None,
         }
     }
 
     /// A file of the caller without rights, or a directory that he may not write, by their modes: a command in its cage
     /// can't ask for more.
-    fn permitted(&self) -> Option<String> {
+    fn permitted(&self, trouble: &Trouble) -> Option<String> {
         let own = rustix::process::geteuid().as_raw();
-        let closed = |word: &&OsString| {
-            path::facts(path_of(word)).is_ok_and(|facts| facts.uid == own && facts.mode & 0o400 == 0)
-        };
-        if let Some(word) = self.words.iter().find(closed) {
-            return Some(format!("`chmod u+rw {}` opens it to its owner", shown(path_of(word))));
+        let place = path_of(self.words.iter().find(|word| trouble.file() == Some(&*shown(word)))?);
+        if path::facts(&place).is_ok_and(|facts| facts.uid == own && facts.mode & 0o400 == 0) {
+            return Some(format!("`chmod u+rw {}` opens it to its owner", shown(&place)));
         }
-        let last = path_of(self.words.last()?);
-        let above = last.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let above = place.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let facts = path::facts(above).ok()?;
         let open = if facts.uid == own { 0o200 } else { 0o022 };
-        let name = last.file_name().filter(|_| facts.mode & open == 0 && !path::is_taken(&last))?;
+        let name = place.file_name().filter(|_| facts.mode & open == 0 && !path::is_taken(&place))?;
         Some(format!(
             "{} can't be written: name the file in a directory of your own, as ~/{}",
             shown(above),
@@ -120,8 +126,15 @@ fn path_of(word: &OsString) -> PathBuf {
     image::parse(word).path
 }
 
+/// Returns true if a word names a volume, by two bytes: nothing is decoded before the command has its cage.
 fn is_volume(word: &OsString) -> bool {
-    let is_file = path::is_file(path_of(word));
+    let spec = image::parse(word);
+    let has_magic = |file: File| {
+        let mut magic = [0; 2];
+        file.read_exact_at(&mut magic, MAGIC_AT).is_ok() && magic == MAGIC
+    };
     stores::is_meant(word)
-        || is_file && image::open_read(word).is_ok_and(|device| platfs::read_superblock(&*device).is_ok())
+        || path::is_file(&spec.path)
+            && (spec.part != image::Part::Whole
+                || path::open(&spec.path, OFlags::RDONLY | OFlags::NONBLOCK).is_ok_and(has_magic))
 }

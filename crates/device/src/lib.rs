@@ -54,7 +54,7 @@ pub use superblock::{read_superblock, refuse_unreadable};
 pub use window::Window;
 pub use write_behind::WriteBehind;
 
-/// Which other hosts can write a device meanwhile, as far as multiple mount protection goes ([`mmp`]).
+/// Other hosts that can write a device meanwhile, as far as multiple mount protection goes ([`mmp`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protection {
     /// Any that reach it.
@@ -157,7 +157,7 @@ pub trait Device: Send + Sync {
         None
     }
 
-    /// Which other hosts can write it. A device on top of another says what that one says.
+    /// Says which other hosts can write it. A device on top of another says what that one says.
     fn protection(&self) -> Protection {
         Protection::Open
     }

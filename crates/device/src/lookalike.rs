@@ -1,4 +1,5 @@
-//! Kinds of images that do not begin with a superblock: a hint for the user, and what is an image at all.
+//! Contents that are no volume of ext2, ext3 or ext4: their names and remedies for the user, and whether they are an image
+//! of another format.
 
 use ondisk::superblock::{RawSuperblock, SUPERBLOCK_LEN};
 
@@ -12,9 +13,9 @@ struct Other {
     at: u64,
     /// The magic.
     magic: &'static [u8],
-    /// Its name and what helps, with `NAME` for its name.
+    /// Name of the format and the remedy; `NAME` stands for the file's name.
     what: &'static str,
-    /// It is a disk or volume, in whatever format.
+    /// True for a disk or a volume of any format.
     is_image: bool,
 }
 
@@ -108,7 +109,7 @@ pub fn lookalike(device: &dyn Device, name: &str) -> Option<String> {
     Some(format!("it is a disk with partitions: {}", names.join(", ")))
 }
 
-/// Tells if a device holds a disk or a volume, in whatever format, or nothing yet: nobody's text, program or archive.
+/// Returns true if a device holds a disk or a volume of any format, or only zeros: no text, program or archive.
 #[must_use]
 pub fn is_image_or_blank(device: &dyn Device) -> bool {
     read_superblock(device).is_ok()
@@ -118,10 +119,14 @@ pub fn is_image_or_blank(device: &dyn Device) -> bool {
         || is_blank(device)
 }
 
-/// Tells if nothing but zeros stands at the beginning of a device.
+/// Returns true if a device holds nothing but zeros at its beginning and at its end.
 #[must_use]
 pub fn is_blank(device: &dyn Device) -> bool {
     let len = device.size().min(BLANK);
-    let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
-    device.data_from(0) >= len || device.read_at(0, &mut bytes).is_ok() && bytes.iter().all(|byte| *byte == 0)
+    let is_zero = |at: u64| {
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
+        device.data_from(at) >= at + len
+            || device.read_at(at, &mut bytes).is_ok() && bytes.iter().all(|byte| *byte == 0)
+    };
+    is_zero(0) && is_zero(device.size() - len)
 }

@@ -175,7 +175,7 @@ struct SnapshotView {
     /// Parts that are to be copied; all of them as long as nobody says so.
     needed: OnceLock<Vec<u64>>,
     locks: Vec<Mutex<()>>,
-    /// Failure of a copy that a write made, which must not fail for it.
+    /// First failure of a copy that a write had to make; the write itself goes on, and the copier reports it.
     failed: Mutex<Option<io::Error>>,
 }
 

@@ -45,7 +45,7 @@ pub enum Holds {
 pub struct Node {
     /// Blocks above it.
     pub depth: u8,
-    /// Which block of the directory.
+    /// File block of the directory.
     pub file_block: FileBlock,
     /// Where it lies.
     pub block: Block,

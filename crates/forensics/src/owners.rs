@@ -1,4 +1,4 @@
-//! Which structure or file each block belongs to.
+//! Owners of blocks: the structure or file that each belongs to.
 //!
 //! Owns: the parts that a volume is made of, group by group and inode by inode, and the search for the parts that
 //! given blocks lie in: one pass, however many blocks. Excludes: names of inodes ([`crate::names`]).

@@ -1,4 +1,4 @@
-//! Which bytes of a volume are in use: what a copy of it must have.
+//! Used bytes of a volume: those that a copy of it must have.
 //!
 //! Owns: runs of clusters that the bitmaps have in use, and what stands outside of them. Excludes: whose they are
 //! ([`crate::owners`]).

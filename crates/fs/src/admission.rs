@@ -1,4 +1,4 @@
-//! Which bytes are a volume at all, and which volumes may be written.
+//! Admission: judging if bytes are a volume at all, and if a volume may be written.
 
 use ondisk::corrupt::Place;
 use ondisk::features::{Compat, Features, Incompat};

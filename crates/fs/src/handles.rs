@@ -139,7 +139,7 @@ impl Handles {
         self.lock().orphans.retain(|orphan| *orphan != number);
     }
 
-    /// Returns the orphan before this one in the list; `None` if the inode is no orphan.
+    /// Returns the orphan before this one in the list: `None` if the inode is no orphan, `Some(None)` if it is the first.
     pub(crate) fn orphan(&self, number: InodeNumber) -> Option<Option<InodeNumber>> {
         let uses = self.lock();
         let at = uses.orphans.iter().position(|orphan| *orphan == number)?;

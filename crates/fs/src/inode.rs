@@ -154,8 +154,7 @@ impl Tx<'_> {
         // A time as low as an inode number would be taken for a link of the orphan list.
         let written = self.session.superblock().times().written;
         let least = written.max(u64::from(geometry.inodes()) + 1);
-        // Above all numbers of inodes, so that nobody takes it for a link of the orphan list; a clock before 1970 counts as
-        // 1970, and one behind 2106 as the last second that the field can say.
+        // A clock before that least time counts as that time, and one behind 2106 as the last second that the field can say.
         let now = u64::try_from(self.context.now.seconds).unwrap_or(0).max(least);
         gone.raw_mut().i_generation = node.raw().i_generation;
         gone.raw_mut().i_dtime.set(u32::try_from(now).unwrap_or(u32::MAX));

@@ -54,7 +54,7 @@ pub enum GiveWay {
 pub struct Options {
     /// Source of the mount, as `findmnt` shows it.
     pub source: String,
-    /// Which file system it is, as `findmnt` shows it after `fuse.`.
+    /// Kind of file system, as `findmnt` shows it after `fuse.`.
     pub subtype: String,
     /// Nothing can be written.
     pub read_only: bool,

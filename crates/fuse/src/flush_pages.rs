@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::wire;
 
-/// The way to the kernel's pages.
+/// Asks the kernel to write the dirty pages of a file.
 #[derive(Clone)]
 pub(crate) struct PageFlusher(Arc<Inner>);
 

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_knows_its_thread() {
+    fn counters_are_those_of_the_registered_thread() {
         let server_threads = Scheduling::default();
         let server_thread = server_threads.register();
         assert!(server_thread.is_runnable());

@@ -28,7 +28,7 @@ pub struct Times {
 /// Extended attributes, as full name and value.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Room that most values and lists of names need no more than: the kernel makes as much itself for each call.
+/// Room for most values and lists of names. It is tried first, since the kernel makes as much room itself for each call.
 const XATTR_FEW: usize = 1 << 10;
 /// The most that Linux returns of a value, or of a list of names.
 const XATTR_MAX: usize = 64 << 10;
@@ -80,7 +80,7 @@ pub struct XattrReader {
 
 impl Default for XattrReader {
     fn default() -> Self {
-        // By its number the process is found faster.
+        // The process is found faster by its number than by `self`.
         let own = Path::new("/proc").join(std::fs::read_link("/proc/self").unwrap_or_default());
         XattrReader { buffer: vec![0; XATTR_MAX], paths: Some(own.join("fd")).filter(|paths| paths.exists()) }
     }
@@ -126,7 +126,7 @@ impl XattrReader {
     }
 }
 
-/// Asks with little room first.
+/// Asks with little room first, and with all where that is too little.
 fn within(buffer: &mut [u8], ask: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<usize, Errno> {
     match ask(buffer.get_mut(..XATTR_FEW).unwrap_or_default()) {
         Err(Errno::RANGE) => ask(buffer),

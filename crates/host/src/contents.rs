@@ -1,6 +1,6 @@
 //! Contents of a file of the host: where its data lie, and a copy that has its holes.
 
-use rustix::fs::SeekFrom as OutputLocation;
+use rustix::fs::SeekFrom as Position;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -21,7 +21,7 @@ pub fn runs<F: AsFd>(file: F, size: u64) -> Runs<F> {
 
 impl<F: AsFd> Runs<F> {
     fn find(&mut self) -> Result<Option<(u64, u64)>, Errno> {
-        let start = match rustix::fs::seek(&self.file, OutputLocation::Data(self.at)) {
+        let start = match rustix::fs::seek(&self.file, Position::Data(self.at)) {
             Ok(start) => start.max(self.at),
             // No data from here to the end.
             Err(Errno::NXIO) => return Ok(None),
@@ -32,7 +32,7 @@ impl<F: AsFd> Runs<F> {
         if start >= self.size {
             return Ok(None);
         }
-        let end = rustix::fs::seek(&self.file, OutputLocation::Hole(start))?.min(self.size);
+        let end = rustix::fs::seek(&self.file, Position::Hole(start))?.min(self.size);
         Ok((end > start).then(|| (start, end - start)))
     }
 }

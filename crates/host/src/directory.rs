@@ -207,10 +207,11 @@ impl Directory {
         self.open_seen(name, access)
     }
 
-    /// Opens what was a regular file when somebody looked, for reading, as [`Directory::open_file`] does.
+    /// Opens for reading what was a regular file when the caller looked, a moment ago.
     ///
     /// # Errors
-    /// As [`Directory::open_file`]. Where a device has taken the name since that look, it is opened, and closed at once.
+    /// As [`Directory::open_file`]. A device or pipe that has taken the name since that look is opened, and closed at once:
+    /// where time has passed, [`Directory::open_file`] looks again.
     pub fn open_listed(&self, name: impl AsRef<OsStr>) -> io::Result<(File, Facts)> {
         self.open_seen(name.as_ref(), OFlags::RDONLY)
     }

@@ -9,8 +9,9 @@
 //! rule that Linux has for shared directories: a link of another user in a sticky directory is refused
 //! ([`Output::new`]), whether the system has `fs.protected_symlinks` on or off.
 //!
-//! Files of the system ([`system`]) and looks at what a path means ([`mod@path`]) are here as well: no other crate of the
-//! product names a file by its path to the system, but for the exceptions that clippy is told of, each with its reason.
+//! Files of the system ([`system`]) and looks at what a path means ([`mod@path`]) are here as well. Other crates of the
+//! product call the system by a path only where `clippy.toml` has an exception with its reason, to mount, to name the rules
+//! of a cage, and to make a file without a name (`tempfile`).
 //!
 //! Excludes what is in files, who may use an image at the same time, and devices.
 

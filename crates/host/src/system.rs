@@ -1,11 +1,12 @@
 //! Files in which the kernel shows and takes settings, devices that it makes, and files of the system's own.
 //!
-//! Their paths are the program's own words: nobody but the administrator decides what lies there.
+//! Their paths are the program's own words, never a user's.
 
 use rustix::fs::OFlags;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 /// Directories that are the system's.
@@ -24,7 +25,7 @@ fn own(path: &Path) -> io::Result<&Path> {
 /// Opens a file of the system.
 ///
 /// # Errors
-/// The path leads elsewhere; the system's.
+/// The path does not begin with a directory of the system, or has `..` in it; the system's.
 pub fn open(path: impl AsRef<Path>, flags: OFlags) -> io::Result<File> {
     crate::path::open(own(path.as_ref())?, flags)
 }
@@ -32,10 +33,14 @@ pub fn open(path: impl AsRef<Path>, flags: OFlags) -> io::Result<File> {
 /// Bytes of a file of the system.
 ///
 /// # Errors
-/// As [`open`].
+/// As [`open`]; the file is larger than any list of the system.
 pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    open(path, OFlags::RDONLY)?.take(MOST).read_to_end(&mut bytes)?;
+    open(path, OFlags::RDONLY)?.take(MOST + 1).read_to_end(&mut bytes)?;
+    // A list whose end is missing would say that something is not there.
+    if bytes.len() as u64 > MOST {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
     Ok(bytes)
 }
 
@@ -69,6 +74,16 @@ pub fn link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
 /// The system's.
 pub fn work_at_the_root() -> io::Result<()> {
     std::env::set_current_dir("/")
+}
+
+/// A socket to the system's log.
+///
+/// # Errors
+/// There is none; the system's.
+pub fn log() -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect("/dev/log")?;
+    Ok(socket)
 }
 
 #[cfg(test)]

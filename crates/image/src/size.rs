@@ -60,7 +60,8 @@ pub fn unit_shift(unit: char) -> Option<u32> {
 #[must_use]
 pub fn meant(text: &str) -> Option<&str> {
     let short = ["iB", "ib", "B", "b"].iter().find_map(|unit| text.strip_suffix(unit))?;
-    Written::parse(short).is_some().then_some(short)
+    let is_known = |written: Written<'_>| written.unit.is_none_or(|unit| unit_shift(unit).is_some());
+    Written::parse(short).is_some_and(is_known).then_some(short)
 }
 
 /// Reads a size.
@@ -114,5 +115,6 @@ mod tests {
         ] {
             assert!(parse_size(wrong).is_err(), "{wrong}");
         }
+        assert_eq!((meant("10GiB"), meant("10PB"), meant("5XB")), (Some("10G"), None, None));
     }
 }

@@ -24,7 +24,7 @@ const HASHES: usize = 8;
 /// Bytes of the digest of the rest behind them.
 pub const DIGEST_LEN: usize = 32;
 
-/// Which key it takes.
+/// Name of the key that a policy takes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum KeyName {
     /// Policies of version 1: a name that the user chose.
@@ -36,7 +36,7 @@ pub enum KeyName {
 /// The policy of an inode, and what only it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Context {
-    /// Which key it takes.
+    /// Name of the policy's key.
     pub key: KeyName,
     /// Cipher of contents.
     pub contents: u8,

@@ -12,7 +12,7 @@ use crate::units::{Block, BlockRun, BlockSize, Cluster, Group, InodeNumber, low_
 /// Blocks addressable by the 48-bit fields of extents and descriptors.
 pub const MAX_BLOCKS: u64 = 1 << 48;
 
-/// Which groups hold a copy of the superblock and the descriptors.
+/// Rule for the groups that hold a copy of the superblock and the descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BackupRule {
     /// Every group (no `sparse_super`).
@@ -71,7 +71,7 @@ pub struct Geometry {
     pub reserved_descriptor_blocks: u16,
     /// With `meta_bg`: the first meta group whose descriptor block lies inside it.
     pub first_meta_bg: Option<u32>,
-    /// Which groups hold superblock copies.
+    /// Rule for the groups that hold superblock copies.
     pub backups: BackupRule,
     /// Base-2 logarithm of the groups in a flex group; 0 without `flex_bg`.
     pub flex_log2: u32,

@@ -255,7 +255,7 @@ impl Timestamp {
     }
 }
 
-/// Which of an inode's times.
+/// A time of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimeField {
     /// Last access.

@@ -1,6 +1,6 @@
 //! The end of a volume that is to become smaller: what lies behind a place is given to nobody any more.
 //!
-//! Owns: closing the end, and opening it again. Excludes: the clusters that are kept meanwhile (`kept`), what moves out of
+//! Owns: closing the end, and opening it again. Excludes: the clusters that are kept meanwhile (`shrink_reservation`), what moves out of
 //! there, and the new shape.
 
 use crate::engine::{Engine, Shared};

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 /// Races in a row after which a request is refused rather than tried again.
 const MAX_LOST: u32 = 10_000;
-/// Searches in a row that find nothing although the ledger says there is something.
+/// Searches in a row that find nothing although the accounting says that there is something.
 const MAX_MISSED: u32 = 1_000;
 
 /// Free space of a volume and the policy that hands it out. All verbs take `&self` and may be
@@ -462,7 +462,7 @@ impl Shared {
     }
 
     fn find_and_take(&self, request: &Request) -> Result<ClusterRun, Refusal> {
-        // The caller holds clusters of the ledger: single ones can be missing only while another
+        // The caller holds clusters of the accounting: single ones can be missing only while another
         // thread moves them, from one region to another past this search, or into or out of a
         // claim. Longer runs may not be there; but the claims that a policy wanted back may have been
         // given up by others meanwhile, so that one more look is due.

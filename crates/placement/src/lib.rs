@@ -1,4 +1,4 @@
-//! Which blocks, which inode: the free space of an ext2/3/4 volume and the policies that hand it
+//! Choice of blocks and inodes: the free space of an ext2/3/4 volume and the policies that hand it
 //! out.
 //!
 //! This crate knows integers, neither bytes of a format nor devices, has no clock and no

@@ -197,7 +197,7 @@ fn loading_twice_is_loading_once() {
 
 /// A thread that takes no more than the others leave is never refused, wherever the credits lie.
 #[test]
-fn the_ledger_refuses_only_what_is_not_there() {
+fn the_accounting_refuses_only_what_is_not_there() {
     check(1_000, || {
         let accounting = Arc::new(FreeAccounting::new(EventReporter::default()));
         accounting.adjust(0, 40);

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 /// Nanoseconds from some moment on.
 pub type Clock = fn() -> u64;
 
-/// Which locks.
+/// Kind of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
     /// Those of groups, as far as free runs are looked for under them.

@@ -1,4 +1,4 @@
-//! Which volumes there are, for a program that removes what none of them refers to.
+//! Census of volumes, for a program that removes what none of them refers to.
 //!
 //! No list is believed alone: a server that leaves a volume out of one would have all of it removed. Each manifest that is
 //! listed must be readable, two kinds of lists must agree, and volumes that the last clean-up saw, that others were made

@@ -1,4 +1,4 @@
-//! Which bytes of a volume come from where, in memory: ranges that lie over one another, the last on top.
+//! Sources of a volume's bytes, in memory: ranges that lie over one another, the last on top.
 //!
 //! Excludes what a source is.
 

@@ -21,7 +21,7 @@ struct FailedFetch {
 
 type FetchLock<'f> = MutexGuard<'f, Option<FailedFetch>>;
 
-/// Who fetches what.
+/// Locks of fetches under way.
 pub(crate) struct Fetching {
     locks: Vec<Mutex<Option<FailedFetch>>>,
 }
@@ -33,7 +33,7 @@ impl Default for Fetching {
 }
 
 impl Fetching {
-    /// Which lock something has: of several that share one, one is taken.
+    /// Index of an object's lock. Several objects share a lock.
     pub(crate) fn lock_index(name: &Hash) -> usize {
         usize::from(u16::from_le_bytes([name[0], name[1]])) % LOCKS
     }
@@ -54,7 +54,7 @@ impl Fetching {
     }
 }
 
-/// That nobody else fetches something.
+/// Turn of one thread to fetch: nobody else fetches that object meanwhile.
 pub(crate) struct FetchTurn<'f> {
     name: Hash,
     begun: Instant,

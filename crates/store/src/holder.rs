@@ -1,6 +1,6 @@
-//! Which process holds something, so that others on its host see that it has ended.
+//! Marks of processes: others on the same host see by them that a holder has ended.
 //!
-//! Owns: the mark of a process, and whether the one of a mark is gone. Excludes what is held.
+//! Owns: the mark of a process, and the judgement if the process of a mark has ended. Excludes what is held.
 
 use std::io;
 
@@ -11,7 +11,8 @@ const WORDS: usize = 64;
 /// began.
 pub(crate) fn mark() -> String {
     let pid = std::process::id();
-    format!("{} process {pid} begun {}", space(), begun(pid).unwrap_or(0))
+    let begun = line(pid).ok().and_then(|stat| thread(&stat)).map_or(0, |(ticks, _)| ticks);
+    format!("{} process {pid} begun {begun}", space().unwrap_or_default())
 }
 
 /// Says who has something, with the local log that its writes lie in before they are in the store: the log's mark, and
@@ -29,28 +30,49 @@ pub(crate) fn log(holder: &str) -> Option<(u64, u64)> {
     Some((u64::from_str_radix(token, 16).ok()?, u64::from_str_radix(sent, 16).ok()?))
 }
 
-/// The boot of this host, and the container whose processes are seen here.
-fn space() -> String {
-    let boot = platfs_host::system::text("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let space = platfs_host::system::link("/proc/self/ns/pid").unwrap_or_default();
-    format!("boot {} space {}", boot.trim(), space.display())
+/// The boot of this host, and the container whose processes are seen here; `None` where either is hidden, since hosts could
+/// not be told apart then.
+fn space() -> Option<String> {
+    let boot = platfs_host::system::text("/proc/sys/kernel/random/boot_id").ok()?;
+    let space = platfs_host::system::link("/proc/self/ns/pid").ok()?;
+    (!boot.trim().is_empty()).then(|| format!("boot {} space {}", boot.trim(), space.display()))
 }
 
-/// Numbers of errors of a thread that is not there any more.
+/// The kernel's line about a process or a thread of it. The name in it is any bytes.
+fn line_at(path: &str) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&platfs_host::system::read(path)?).into_owned())
+}
+
+fn line(pid: u32) -> io::Result<String> {
+    line_at(&format!("/proc/{pid}/stat"))
+}
+
+/// True if an error says that there is no such process or thread.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(ENOENT | ESRCH))
+}
+
+/// Numbers of errors of a process or thread that is not there any more.
 const ENOENT: i32 = 2;
 const ESRCH: i32 = 3;
 
 /// Bit of a thread's flags that says that it is ending: it runs no more code of its program (PF_EXITING in proc(5)'s `flags`).
 const EXITING: u64 = 4;
 
-/// When a process of this host began, in ticks since the boot; nothing if there is none, or only what is left of it: while
-/// it ends, its connections are closed already, so that others look at it in this state, and until its parent asks.
-fn begun(pid: u32) -> Option<u64> {
-    let (ticks, is_over) = thread(&platfs_host::system::text(format!("/proc/{pid}/stat")).ok()?)?;
-    (!is_over || has_threads(pid)).then_some(ticks)
+/// True if the process that began at `ticks` under this number runs no more code: another has its number, or none, or it is
+/// ending. While it ends its connections are closed already, so that others look at it in this state. A process whose line
+/// can't be read may live.
+fn has_ended(pid: u32, ticks: u64) -> bool {
+    match line(pid) {
+        Err(error) => is_absent(&error),
+        Ok(stat) => {
+            thread(&stat).is_some_and(|(begun, is_over)| begun != ticks || is_over && !has_threads(pid))
+        }
+    }
 }
 
-/// When a thread's process began, and whether the thread is over or ending, by its line.
+/// Reads the kernel's line about a thread: when its process began, in ticks since the boot, and true if the thread has ended
+/// or is ending.
 fn thread(stat: &str) -> Option<(u64, bool)> {
     let words: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let flags: u64 = words.get(6)?.parse().ok()?;
@@ -58,18 +80,15 @@ fn thread(stat: &str) -> Option<(u64, bool)> {
     Some((words.get(19)?.parse().ok()?, is_over))
 }
 
-/// True if a thread of a process works on, as others may after the first has ended. What can't be known counts as true.
+/// True if a thread of a process works on, as others may after the first has ended. A thread that can't be seen may work.
 fn has_threads(pid: u32) -> bool {
     let threads = match platfs_host::system::names(format!("/proc/{pid}/task")) {
         Ok(threads) => threads,
-        Err(error) => return error.kind() != io::ErrorKind::NotFound,
+        Err(error) => return !is_absent(&error),
     };
-    threads.iter().any(|name| {
-        match platfs_host::system::text(format!("/proc/{pid}/task/{}/stat", name.display())) {
-            Ok(stat) => thread(&stat).is_none_or(|(_, is_over)| !is_over),
-            // It ended meanwhile: NotFound, or no such process.
-            Err(error) => !matches!(error.raw_os_error(), Some(ENOENT | ESRCH)),
-        }
+    threads.iter().any(|name| match line_at(&format!("/proc/{pid}/task/{}/stat", name.display())) {
+        Ok(stat) => thread(&stat).is_none_or(|(_, is_over)| !is_over),
+        Err(error) => !is_absent(&error),
     })
 }
 
@@ -79,8 +98,8 @@ pub(crate) fn is_gone(holder: &str) -> bool {
     let Some((place, process)) = mark.split_once(" process ") else { return false };
     let Some((pid, ticks)) = process.split_once(" begun ") else { return false };
     let (Ok(pid), Ok(ticks)) = (pid.parse::<u32>(), ticks.parse::<u64>()) else { return false };
-    // Where nothing is known of processes none is known to have ended.
-    begun(std::process::id()).is_some() && place == space() && begun(pid) != Some(ticks)
+    // Process 1 is always there. Where it is hidden, other live processes may be hidden, too.
+    ticks != 0 && space().is_some_and(|own| own == place) && line(1).is_ok() && has_ended(pid, ticks)
 }
 
 #[cfg(test)]
@@ -97,10 +116,13 @@ mod tests {
         }
         let stat = std::fs::read_to_string(&path).unwrap();
         let ticks = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap().to_owned();
-        let holder = format!("plat on here ({} process {} begun {ticks})", space(), child.id());
+        let space = space().unwrap();
+        let holder = format!("plat on here ({space} process {} begun {ticks})", child.id());
         assert!(is_gone(&holder), "{holder}");
         child.wait().unwrap();
         assert!(!is_gone(&named("plat", None)));
+        // A process that could not know when it began may live.
+        assert!(!is_gone(&format!("plat ({space} process {} begun 0)", std::process::id())));
         assert_eq!(thread(&stat), Some((ticks.parse().unwrap(), true)));
         let own = std::fs::read_to_string("/proc/self/stat").unwrap();
         assert!(thread(&own).is_some_and(|(_, is_over)| !is_over), "{own}");

@@ -1,4 +1,4 @@
-//! Who relies on what may be removed, and who removes: pushes and clean-ups keep off each other.
+//! Leases: pushes and clean-ups keep off each other, since one relies on objects that the other removes.
 //!
 //! | key | what |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! Which bytes of a volume are where: its map, read as far as needed, under what its log says.
+//! Places of a volume's bytes: its map, read as far as needed, under what its log says.
 //!
 //! Owns: the leaves that are in memory, and reading bytes by them. Excludes writing.
 

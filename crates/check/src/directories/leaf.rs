@@ -24,7 +24,7 @@ use crate::kinds::directories::{
     ENTRY_RESERVED, ENTRY_ROOT, ENTRY_SELF, ENTRY_TYPE, ENTRY_UNUSED, ENTRY_VALUE, INDEX_HASH,
 };
 use crate::reporter::{Finding, Reporter};
-use crate::slices::put;
+use crate::slices::{put, word};
 
 /// Least length of an encrypted name: one block of the cipher.
 const ENCRYPTED_MIN: usize = 16;
@@ -131,7 +131,10 @@ impl Examiner<'_> {
                 }
                 Some(Err(broken)) => match (broken.rule, nth >= 2) {
                     (EntryRule::NoName { len }, true) => {
-                        changed |= self.nameless(bytes, at, region, reporter);
+                        if self.nameless(word(bytes, at), region, reporter) {
+                            clear(bytes, at, 0);
+                            changed = true;
+                        }
                         (before, at) = (Some((at, len)), at + len);
                     }
                     (rule, true) if self.broken(bytes, (at, rule), region, reporter) => {
@@ -230,20 +233,13 @@ impl Examiner<'_> {
         put(bytes, at + 4, &self.layout.encode_len(len));
     }
 
-    fn nameless(
-        &mut self,
-        bytes: &mut [u8],
-        at: usize,
-        region: &RegionLocation,
-        reporter: &mut Reporter<'_, '_>,
-    ) -> bool {
-        let inode = bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
+    /// Reports an entry without a name; returns true if it is to be removed.
+    fn nameless(&mut self, inode: u32, region: &RegionLocation, reporter: &mut Reporter<'_, '_>) -> bool {
         let found = reporter.found(&ENTRY_NO_NAME, || {
             Finding::new(self.place(region), format!("inode {inode} without a name"), "the entry is removed")
         });
         self.whole.stays |= !found;
         if found {
-            clear(bytes, at, 0);
             InodeNumber::new(inode).into_iter().for_each(|inode| self.facts.name_lost_of(inode));
         }
         found

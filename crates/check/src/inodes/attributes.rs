@@ -10,8 +10,7 @@ use ondisk::units::{Block, InodeNumber, join_u64};
 use ondisk::xattr::{self, Entry, NameIndex, RawHeader, Value};
 use zerocopy::FromBytes;
 
-use super::fields::word;
-use super::record::{Examination, IssueText, Scratch};
+use super::record::{Examination, Scratch};
 use super::region::{Flaw, ParsedEntry, Region};
 use crate::facts::Facts;
 use crate::issue::Location;
@@ -21,6 +20,7 @@ use crate::kinds::inodes::{
     XATTR_REFERENCES, XATTR_STRUCTURE, XATTR_VALUE, XATTR_VALUE_INODE,
 };
 use crate::reporter::{Finding, Report};
+use crate::slices::word;
 use crate::staged::staging;
 use crate::subject::Subject;
 use platfs_device::Result;
@@ -292,7 +292,7 @@ impl Examination<'_, '_, '_, '_> {
         };
         if !self.pass.special.wants_values()
             && self.tell_quietly(&VALUE_FEATURE, || {
-                IssueText::new(
+                Finding::unplaced(
                     format!("the value of an attribute is in inode {number}"),
                     "the feature is set",
                 )
@@ -307,7 +307,7 @@ impl Examination<'_, '_, '_, '_> {
         for number in unmarked {
             let mends = self.tell_quietly(&XATTR_VALUE_INODE, || {
                 let found = format!("inode {number} holds a value and lacks the flag for it");
-                IssueText::new(found, "the flag is set")
+                Finding::unplaced(found, "the flag is set")
             });
             if mends && let Some(mut inode) = read_inode(self.subject(), *number) {
                 let flags = inode.flags() | InodeFlags::EA_INODE;
@@ -320,12 +320,9 @@ impl Examination<'_, '_, '_, '_> {
     }
 
     /// Reports something beside the record.
-    fn tell_quietly(&mut self, kind: &'static Kind, words: impl FnOnce() -> IssueText) -> bool {
+    fn tell_quietly(&mut self, kind: &'static Kind, words: impl FnOnce() -> Finding) -> bool {
         let place = self.place();
-        self.reporter.found(kind, || {
-            let IssueText { found, expected, repair } = words();
-            Finding::new(place, found, repair).expected(expected)
-        })
+        self.reporter.found(kind, || words().at(place))
     }
 
     /// The attributes in the record itself.
@@ -340,7 +337,7 @@ impl Examination<'_, '_, '_, '_> {
         let RegionSummary { flaw, charge, values, unmarked } = judged;
         self.charged = charge;
         if let Some((kind, found)) = flaw
-            && self.tell(kind, |_| IssueText::new(found, "the attributes that can be read are rewritten"))
+            && self.tell(kind, |_| Finding::unplaced(found, "the attributes that can be read are rewritten"))
         {
             let copy = self.inode().bytes().get(at..).unwrap_or_default().to_vec();
             let mut kept = Vec::new();

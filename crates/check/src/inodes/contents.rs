@@ -6,12 +6,13 @@ use ondisk::features::{Compat, Incompat, RoCompat};
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::{Block, InodeNumber, high_u32, join_u64, low_u16, low_u32};
 
-use super::fields::word;
-use super::record::{Claim, Examination, IssueText};
+use super::record::{Claim, Examination};
 use super::special::Role;
 use crate::kinds::inodes::{
     DIRECTORY_EMPTY_MAP, INODE_BLOCKS, INODE_INDEX_FLAG, INODE_SIZE, MAP_BLOCKS_IN_CLUSTERS,
 };
+use crate::reporter::Finding;
+use crate::slices::word;
 use std::sync::atomic::Ordering;
 
 /// Most bytes of a regular file on a volume without the feature for large ones.
@@ -121,7 +122,10 @@ impl Examination<'_, '_, '_, '_> {
         if (!is_dir || !self.subject().has_compat(Compat::DIR_INDEX))
             && self.tell(&INODE_INDEX_FLAG, |_| {
                 let found = if is_dir { "the volume has no such feature" } else { "not a directory" };
-                IssueText::new(format!("the flag for an index is set, but: {found}"), "the flag is cleared")
+                Finding::unplaced(
+                    format!("the flag for an index is set, but: {found}"),
+                    "the flag is cleared",
+                )
             })
         {
             self.drop_flags(InodeFlags::INDEX);
@@ -134,11 +138,11 @@ impl Examination<'_, '_, '_, '_> {
         let node = self.scratch.claims.iter().find(|claim| claim.node).map(|claim| claim.start);
         let node = node.filter(|node| !self.has(InodeFlags::EXTENTS) && !self.is_foreign(*node));
         if !self.tell(&DIRECTORY_EMPTY_MAP, |_| match node {
-            Some(_) => IssueText::new(
+            Some(_) => Finding::unplaced(
                 "a directory with pointer blocks and nothing behind them",
                 "it becomes an empty one; what it led to goes to lost+found",
             ),
-            None => IssueText::new(
+            None => Finding::unplaced(
                 "a directory without a block",
                 "it is cleared; what it led to goes to lost+found",
             ),
@@ -187,7 +191,8 @@ impl Examination<'_, '_, '_, '_> {
                 self.scratch.inode.set_size(right);
                 self.changed = true;
             } else if self.tell(&INODE_SIZE, |_| {
-                IssueText::new(format!("{size} bytes"), format!("the size becomes {right}")).expected(right)
+                Finding::unplaced(format!("{size} bytes"), format!("the size becomes {right}"))
+                    .expected(right)
             }) {
                 self.scratch.inode.set_size(right);
             }
@@ -255,7 +260,7 @@ impl Examination<'_, '_, '_, '_> {
         if !follows
             && !self.tell(&INODE_BLOCKS, |_| {
                 let unit = if in_blocks { "blocks" } else { "sectors" };
-                IssueText::new(format!("{stated} {unit}"), format!("becomes {right}")).expected(right)
+                Finding::unplaced(format!("{stated} {unit}"), format!("becomes {right}")).expected(right)
             })
         {
             return;
@@ -283,7 +288,8 @@ impl Examination<'_, '_, '_, '_> {
     /// Writes a map of pointers as extents, into the clusters that its pointer blocks had.
     fn convert_pointers(&mut self) {
         let found = "mapped by block pointers";
-        if !self.tell(&MAP_BLOCKS_IN_CLUSTERS, |_| IssueText::new(found, "the map is written as extents")) {
+        if !self.tell(&MAP_BLOCKS_IN_CLUSTERS, |_| Finding::unplaced(found, "the map is written as extents"))
+        {
             return;
         }
         let claims = self.scratch.claims.len();

@@ -3,8 +3,9 @@
 use ondisk::inode::InodeFlags;
 use ondisk::xattr::{self, Entry, NameIndex, Value};
 
-use super::record::{Examination, IssueText};
+use super::record::Examination;
 use crate::kinds::inodes::ENCRYPTION_CONTEXT;
+use crate::reporter::Finding;
 
 /// Name of the attribute, behind its kind.
 const NAME: &[u8] = b"c";
@@ -40,7 +41,7 @@ impl Examination<'_, '_, '_, '_> {
         self.pass.facts.policies.forget(self.inode().number());
         if self.tell(&ENCRYPTION_CONTEXT, |_| {
             let found = if found.is_none() { "there is no context" } else { "the context makes no sense" };
-            IssueText::new(format!("marked as encrypted, but {found}"), "the flag is cleared")
+            Finding::unplaced(format!("marked as encrypted, but {found}"), "the flag is cleared")
         }) {
             self.drop_flags(InodeFlags::ENCRYPT);
         }

@@ -10,12 +10,13 @@ use ondisk::units::{Block, FileBlock};
 use super::contents::Mapped;
 use super::fields::is_extent_head;
 use super::map::Walk;
-use super::record::{Examination, IssueText};
+use super::record::Examination;
 use crate::kinds::Kind;
 use crate::kinds::inodes::{
     DIRECTORY_HOLE, DIRECTORY_TOO_LARGE, DIRECTORY_UNWRITTEN, EXTENT_DEPTH, EXTENT_EMPTY, EXTENT_INDEX_START,
     EXTENT_NODE, EXTENT_NODE_CHECKSUM, EXTENT_NODE_DEPTH, EXTENT_ORDER, EXTENT_RANGE, EXTENT_ROOT,
 };
+use crate::reporter::Finding;
 
 /// Levels below a root that are followed: deeper than any tree that a program wrote, and few enough for the
 /// stack. Trees deeper than [`MAX_DEPTH`] are rewritten.
@@ -168,7 +169,7 @@ impl Examination<'_, '_, '_, '_> {
             } else {
                 format!("the map is lost: all {} bytes of contents go", inode.size())
             };
-            IssueText::new(found, repair)
+            Finding::unplaced(found, repair)
         });
         if !mends {
             return false;

@@ -8,19 +8,17 @@ use ondisk::superblock::CREATOR_HURD;
 use ondisk::units::Block;
 use ondisk::xattr;
 
-use super::record::{Examination, IssueText};
+use super::record::Examination;
 use crate::kinds::inodes::{
     INODE_CASEFOLD, INODE_EXTENTS_FEATURE, INODE_EXTENTS_FLAG, INODE_EXTRA_SIZE, INODE_FRAGMENT,
     INODE_HIGH_FIELD, INODE_IMAGIC, INODE_INLINE_AND_EXTENTS, INODE_TIME_EPOCH, VALUE_FLAG,
     XATTR_BLOCK_PLACE,
 };
+use crate::reporter::Finding;
+use crate::slices::word;
 
 /// Offsets of the seconds and of the extra word of each time in the record.
 const TIMES: [(usize, usize); 4] = [(0x08, 0x8C), (0x0C, 0x84), (0x90, 0x94), (0x10, 0x88)];
-
-pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
-}
 
 /// Returns true if the bytes begin like a node of an extent tree of their length.
 pub(super) fn is_extent_head(bytes: &[u8]) -> bool {
@@ -57,7 +55,7 @@ impl Examination<'_, '_, '_, '_> {
             && (!is_dir || !self.subject().has_incompat(Incompat::CASEFOLD))
             && self.tell(&INODE_CASEFOLD, |_| {
                 let found = if is_dir { "the volume has no such feature" } else { "not a directory" };
-                IssueText::new(format!("ignores the case of names, but: {found}"), "the flag is cleared")
+                Finding::unplaced(format!("ignores the case of names, but: {found}"), "the flag is cleared")
             })
         {
             self.drop_flags(InodeFlags::CASEFOLD);
@@ -85,7 +83,7 @@ impl Examination<'_, '_, '_, '_> {
         if self.has(InodeFlags::EA_INODE)
             && !is_value
             && self.tell(&VALUE_FLAG, |_| {
-                IssueText::new(
+                Finding::unplaced(
                     "holds the value of an attribute, but is no regular file",
                     "the flag is cleared",
                 )
@@ -125,7 +123,7 @@ impl Examination<'_, '_, '_, '_> {
                 InodeFlags::EXTENTS => "it is small enough: the flag for extents is cleared",
                 _ => "it holds block pointers: both flags are cleared",
             };
-            IssueText::new("contents are both inline and mapped by extents", repair)
+            Finding::unplaced("contents are both inline and mapped by extents", repair)
         });
         if mends && given_up {
             self.clear();
@@ -151,7 +149,7 @@ impl Examination<'_, '_, '_, '_> {
             && head
             && matches!(self.inode().file_type(), Some(FileType::Regular | FileType::Directory))
             && self.tell(&INODE_EXTENTS_FLAG, |_| {
-                IssueText::new("a tree of extents without the flag for it", "the flag is set")
+                Finding::unplaced("a tree of extents without the flag for it", "the flag is set")
             })
         {
             let flags = self.inode().flags() | InodeFlags::EXTENTS;
@@ -173,7 +171,7 @@ impl Examination<'_, '_, '_, '_> {
                 (_, true) => "it holds block pointers: the flag is cleared",
                 _ => "the place of its contents is not known: the inode is cleared",
             };
-            IssueText::new("mapped by extents, which the volume's features do not name", repair)
+            Finding::unplaced("mapped by extents, which the volume's features do not name", repair)
         });
         match (mends, head, pointers) {
             (false, ..) => {}
@@ -187,14 +185,14 @@ impl Examination<'_, '_, '_, '_> {
     pub(super) fn fields(&mut self) {
         if self.has(InodeFlags::IMAGIC)
             && !self.subject().has_compat(Compat::IMAGIC_INODES)
-            && self.tell(&INODE_IMAGIC, |_| IssueText::new("the flag is set", "the flag is cleared"))
+            && self.tell(&INODE_IMAGIC, |_| Finding::unplaced("the flag is set", "the flag is cleared"))
         {
             self.drop_flags(InodeFlags::IMAGIC);
         }
         let address = self.inode().raw().i_obso_faddr.get();
         if address != 0
             && self.tell(&INODE_FRAGMENT, |_| {
-                IssueText::new(format!("the address of a fragment is {address}"), "the field is cleared")
+                Finding::unplaced(format!("the address of a fragment is {address}"), "the field is cleared")
                     .expected(0)
             })
         {
@@ -213,7 +211,7 @@ impl Examination<'_, '_, '_, '_> {
             && !self.subject().has_ro_compat(RoCompat::HUGE_FILE)
             && self.tell(&INODE_HIGH_FIELD, |_| {
                 let found = format!("the upper half of the count of blocks is {blocks}");
-                IssueText::new(found, "the field is cleared").expected(0)
+                Finding::unplaced(found, "the field is cleared").expected(0)
             })
         {
             self.scratch.inode.raw_mut().i_blocks_high.set(0);
@@ -223,7 +221,7 @@ impl Examination<'_, '_, '_, '_> {
             && !self.subject().has_incompat(Incompat::BIT64)
             && self.tell(&INODE_HIGH_FIELD, |_| {
                 let found = format!("the upper half of the block of attributes is {attributes}");
-                IssueText::new(found, "the field is cleared").expected(0)
+                Finding::unplaced(found, "the field is cleared").expected(0)
             })
         {
             self.scratch.inode.raw_mut().i_file_acl_high.set(0);
@@ -239,7 +237,7 @@ impl Examination<'_, '_, '_, '_> {
         }
         if self.tell(&XATTR_BLOCK_PLACE, |_| {
             let why = if feature { "outside the volume" } else { "the volume has no attributes" };
-            IssueText::new(format!("attributes in block {block}: {why}"), "the attributes are given up")
+            Finding::unplaced(format!("attributes in block {block}: {why}"), "the attributes are given up")
         }) {
             self.scratch.inode.set_attribute_block(Block(0));
             self.cut();
@@ -256,7 +254,7 @@ impl Examination<'_, '_, '_, '_> {
         }
         let right = self.right_extra_size(extra, most);
         if self.tell(&INODE_EXTRA_SIZE, |_| {
-            IssueText::new(format!("{extra} bytes of extra fields"), format!("becomes {right}"))
+            Finding::unplaced(format!("{extra} bytes of extra fields"), format!("becomes {right}"))
                 .expected(right)
         }) && let Some(field) = self.scratch.inode.bytes_mut().get_mut(OLD_SIZE..OLD_SIZE + 2)
         {
@@ -293,7 +291,7 @@ impl Examination<'_, '_, '_, '_> {
             return;
         }
         if self.tell(&INODE_TIME_EPOCH, |_| {
-            IssueText::new("a time is between the years 2310 and 2378", "the time becomes one before 1970")
+            Finding::unplaced("a time is between the years 2310 and 2378", "the time becomes one before 1970")
         }) {
             for time in TIMES {
                 let bytes = self.scratch.inode.bytes_mut();

@@ -6,13 +6,13 @@ use ondisk::inode::I_BLOCK_LEN;
 use ondisk::units::{Block, FileBlock};
 
 use super::contents::Mapped;
-use super::fields::word;
 use super::map::Walk;
 use super::record::Examination;
 use super::special::Role;
 use crate::kinds::Kind;
 use crate::kinds::inodes::{BAD_BLOCKS, DIRECTORY_TOO_LARGE, POINTER_BLOCK, POINTER_RANGE};
 use crate::slices::put;
+use crate::slices::word;
 
 /// Repair of the inode that keeps blocks for descriptors.
 const RESIZE_REPAIR: &str = "the inode is recreated; which blocks it has follows from the size of the volume";

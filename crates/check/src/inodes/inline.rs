@@ -4,8 +4,9 @@ use ondisk::features::Incompat;
 use ondisk::inode::{I_BLOCK_LEN, InodeFlags};
 use ondisk::xattr::{self, Entry, NameIndex};
 
-use super::record::{Examination, IssueText};
+use super::record::Examination;
 use crate::kinds::inodes::{INLINE_ATTRIBUTE, INLINE_FEATURE};
+use crate::reporter::Finding;
 
 impl Examination<'_, '_, '_, '_> {
     /// Inline contents need the feature, and an attribute for what is behind 60 bytes, also where that
@@ -35,7 +36,7 @@ impl Examination<'_, '_, '_, '_> {
                 (_, true) => "it holds block pointers: the flag is cleared",
                 _ => "the place of its contents is not known: the inode is cleared",
             };
-            IssueText::new("contents are in the inode, which the volume's features do not name", repair)
+            Finding::unplaced("contents are in the inode, which the volume's features do not name", repair)
         });
         match (mends, there, pointers) {
             (false, ..) => {}
@@ -55,7 +56,7 @@ impl Examination<'_, '_, '_, '_> {
                 } else {
                     "an empty one is added, nothing is lost".to_owned()
                 };
-                IssueText::new("the attribute for contents behind byte 60 is missing", repair)
+                Finding::unplaced("the attribute for contents behind byte 60 is missing", repair)
             })
         {
             return;

@@ -129,12 +129,9 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
 
     /// Reports something about the inode; whether it is to be mended, which then counts as a change
     /// of the record.
-    pub(super) fn tell(&mut self, kind: &'static Kind, words: impl FnOnce(&Inode) -> IssueText) -> bool {
+    pub(super) fn tell(&mut self, kind: &'static Kind, words: impl FnOnce(&Inode) -> Finding) -> bool {
         let inode = &self.scratch.inode;
-        let mends = self.reporter.found(kind, || {
-            let IssueText { found, expected, repair } = words(inode);
-            Finding::new(Location::inode(inode.number()), found, repair).expected(expected)
-        });
+        let mends = self.reporter.found(kind, || words(inode).at(Location::inode(inode.number())));
         self.changed |= mends;
         mends
     }
@@ -156,7 +153,7 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
     pub(super) fn run(&mut self) {
         let right = self.subject().sealer.inode_is_right(self.inode());
         if !right && self.reporter.is_silent() {
-            self.tell(&INODE_CHECKSUM, |_| IssueText::default());
+            self.tell(&INODE_CHECKSUM, |_| Finding::default());
             return;
         }
         if !right && self.is_garbage() {
@@ -164,13 +161,13 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
         }
         if self.reporter.is_silent() && self.subject().cut_wanted.contains(&self.inode().number()) {
             // What is behind its end is taken aloud.
-            self.tell(&ORPHANS, |_| IssueText::default());
+            self.tell(&ORPHANS, |_| Finding::default());
             return;
         }
         self.ask();
         if !right && !self.changed && !self.cleared {
             self.tell(&INODE_CHECKSUM, |_| {
-                IssueText::new(
+                Finding::unplaced(
                     "the checksum is wrong, all that can be judged is right",
                     "the checksum is recomputed",
                 )
@@ -215,7 +212,7 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
             return;
         }
         if self.tell(&INODE_DELETION_TIME, |inode| {
-            IssueText::new(
+            Finding::unplaced(
                 format!("the deletion time is {time}, a number of an inode: it was on a list of orphans"),
                 if inode.links() == 0 { "the time becomes that of now" } else { "the time is cleared" },
             )
@@ -231,7 +228,7 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
         if raw.i_dtime.get() == 0
             && raw.i_mode.get() != 0
             && self.tell(&INODE_DELETION_TIME, |_| {
-                IssueText::new("a deleted inode without a deletion time", "the time becomes that of now")
+                Finding::unplaced("a deleted inode without a deletion time", "the time becomes that of now")
             })
         {
             let now = self.subject().deletion_time();
@@ -244,7 +241,7 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
         let time = self.inode().raw().i_dtime.get();
         if time != 0
             && self.tell(&INODE_DELETION_TIME, |_| {
-                IssueText::new(format!("has links and a deletion time, {time}"), "the time is cleared")
+                Finding::unplaced(format!("has links and a deletion time, {time}"), "the time is cleared")
             })
         {
             self.scratch.inode.raw_mut().i_dtime.set(0);
@@ -330,24 +327,5 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
 
     pub(super) fn use_as(&mut self, file_type: Option<FileType>, fragmented: bool) {
         self.scratch.used = Some(Used { file_type, fragmented });
-    }
-}
-
-/// Text of an issue of an inode.
-#[derive(Default)]
-pub(super) struct IssueText {
-    pub(super) found: String,
-    pub(super) expected: String,
-    pub(super) repair: String,
-}
-
-impl IssueText {
-    pub(super) fn new(found: impl Into<String>, repair: impl Into<String>) -> Self {
-        IssueText { found: found.into(), expected: String::new(), repair: repair.into() }
-    }
-
-    /// Adds what should be there.
-    pub(super) fn expected(self, expected: impl ToString) -> Self {
-        IssueText { expected: expected.to_string(), ..self }
     }
 }

@@ -18,7 +18,6 @@ use ondisk::inode::{FileType, InodeFlags};
 use ondisk::units::{Block, FileBlock, Group, InodeNumber, low_u32};
 
 use super::Pass;
-use super::fields::word;
 use super::record::{Claim, Examination, Scratch};
 use super::special::Role;
 use crate::facts::Facts;
@@ -26,6 +25,7 @@ use crate::issue::{Decision, Issue, Location, Sink};
 use crate::kinds::inodes::BLOCKS_SHARED;
 use crate::reporter::{Finding, Report};
 use crate::slices::put;
+use crate::slices::word;
 use crate::staged::staging;
 use crate::subject::Subject;
 use platfs_device::Result;

@@ -5,13 +5,15 @@ use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 use ondisk::unseal;
 
-use super::fields::{is_extent_head, word};
-use super::record::{Examination, IssueText};
+use super::fields::is_extent_head;
+use super::record::Examination;
 use super::special::Role;
 use crate::kinds::inodes::{
     INODE_GARBAGE, INODE_RESERVED, INODE_ROOT, INODE_SPECIAL_FLAGS, INODE_SPECIAL_SIZE, INODE_TYPE,
     INODE_VACANT, SYMLINK_FLAGS, SYMLINK_TARGET,
 };
+use crate::reporter::Finding;
+use crate::slices::word;
 
 /// Flags with which nothing could be done to a special file or symbolic link any more.
 const FIXED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
@@ -33,7 +35,7 @@ impl Examination<'_, '_, '_, '_> {
             return false;
         }
         let mends = self.tell(&INODE_GARBAGE, |_| {
-            IssueText::new(
+            Finding::unplaced(
                 "most inodes in this block of the table are broken, this one too",
                 "the inode is cleared",
             )
@@ -88,7 +90,7 @@ impl Examination<'_, '_, '_, '_> {
             } else {
                 "it is cleared and recreated; what it led to goes to lost+found"
             };
-            IssueText::new(format!("the root's mode is {:#o}", inode.mode()), repair)
+            Finding::unplaced(format!("the root's mode is {:#o}", inode.mode()), repair)
         }) {
             if is_dir { self.set_type(FileType::Directory) } else { self.clear() }
         }
@@ -114,7 +116,7 @@ impl Examination<'_, '_, '_, '_> {
         };
         if wrong
             && self.tell(&INODE_RESERVED, |_| {
-                IssueText::new(format!("a reserved inode with mode {mode:#o}"), "the mode is set right")
+                Finding::unplaced(format!("a reserved inode with mode {mode:#o}"), "the mode is set right")
             })
         {
             let mode = if role == Role::Hidden { FileType::Regular.mode_bits() | 0o600 } else { 0 };
@@ -126,7 +128,7 @@ impl Examination<'_, '_, '_, '_> {
             && links == 0
             && (self.changed
                 || self.tell(&INODE_RESERVED, |_| {
-                    IssueText::new("a file of the volume itself without a link", "it gets its link")
+                    Finding::unplaced("a file of the volume itself without a link", "it gets its link")
                 }))
         {
             self.scratch.inode.raw_mut().i_links_count.set(1);
@@ -139,7 +141,10 @@ impl Examination<'_, '_, '_, '_> {
         let empty = raw.i_links_count.get() == 0 && raw.i_blocks_lo.get() == 0 && word(&raw.i_block, 0) == 0;
         if !empty
             && self.tell(&INODE_VACANT, |_| {
-                IssueText::new("holds something, but nothing of the volume uses it", "the inode is emptied")
+                Finding::unplaced(
+                    "holds something, but nothing of the volume uses it",
+                    "the inode is emptied",
+                )
             })
         {
             self.scratch.inode.bytes_mut().fill(0);
@@ -158,7 +163,7 @@ impl Examination<'_, '_, '_, '_> {
             && !self.has(InodeFlags::INLINE_DATA);
         if !clean
             && self.tell(&INODE_RESERVED, |_| {
-                IssueText::new(
+                Finding::unplaced(
                     "the list of bad blocks has a mode, owner, links or attributes",
                     "the list is emptied",
                 )
@@ -289,7 +294,7 @@ impl Examination<'_, '_, '_, '_> {
                 None if flags_only => "the flags of files with contents are cleared",
                 None => "the inode is cleared, names that lead to it go",
             };
-            IssueText::new(format!("mode {:#o} does not suit what the inode holds", inode.mode()), repair)
+            Finding::unplaced(format!("mode {:#o} does not suit what the inode holds", inode.mode()), repair)
         }) {
             return;
         }
@@ -315,14 +320,14 @@ impl Examination<'_, '_, '_, '_> {
         if self.has(wrong)
             && self.tell(&INODE_SPECIAL_FLAGS, |inode| {
                 let bits = (inode.flags() & wrong).bits();
-                IssueText::new(format!("a special file with flags {bits:#x}"), "the flags are cleared")
+                Finding::unplaced(format!("a special file with flags {bits:#x}"), "the flags are cleared")
             })
         {
             self.drop_flags(wrong);
         }
         if self.inode().size() != 0
             && self.tell(&INODE_SPECIAL_SIZE, |inode| {
-                IssueText::new(format!("a special file of {} bytes", inode.size()), "the size becomes 0")
+                Finding::unplaced(format!("a special file of {} bytes", inode.size()), "the size becomes 0")
                     .expected(0)
             })
         {
@@ -334,7 +339,7 @@ impl Examination<'_, '_, '_, '_> {
         if self.has(InodeFlags::EXTENTS)
             && !self.has_blocks()
             && self.tell(&SYMLINK_FLAGS, |_| {
-                IssueText::new(
+                Finding::unplaced(
                     "the target is in the inode, the flag for extents is set",
                     "the flag is cleared",
                 )
@@ -347,7 +352,7 @@ impl Examination<'_, '_, '_, '_> {
         }
         if self.has(InodeFlags::INDEX)
             && self.tell(&SYMLINK_FLAGS, |_| {
-                IssueText::new("the flag for indexed directories is set", "the flag is cleared")
+                Finding::unplaced("the flag for indexed directories is set", "the flag is cleared")
             })
         {
             self.drop_flags(InodeFlags::INDEX);
@@ -355,8 +360,9 @@ impl Examination<'_, '_, '_, '_> {
         self.target();
         if !self.is_over()
             && self.has(FIXED)
-            && self
-                .tell(&INODE_SPECIAL_FLAGS, |_| IssueText::new("can't be changed", "the flags are cleared"))
+            && self.tell(&INODE_SPECIAL_FLAGS, |_| {
+                Finding::unplaced("can't be changed", "the flags are cleared")
+            })
         {
             self.drop_flags(FIXED);
         }
@@ -372,9 +378,11 @@ impl Examination<'_, '_, '_, '_> {
         let keeps = found.filter(|len| *len > 0);
         if !self.tell(&SYMLINK_TARGET, |_| match keeps {
             Some(len) => {
-                IssueText::new(format!("{size} bytes long, the target has {len}"), "the size is set right")
+                Finding::unplaced(format!("{size} bytes long, the target has {len}"), "the size is set right")
             }
-            None => IssueText::new("no target can be read", "the link is cleared, names that lead to it go"),
+            None => {
+                Finding::unplaced("no target can be read", "the link is cleared, names that lead to it go")
+            }
         }) {
             return;
         }

@@ -9,7 +9,8 @@ use platfs::check::{Decision, Issue, Kind, Progress, Sink};
 use super::progress::Meter;
 use super::spread::Spread;
 
-/// Issues of each kind that are kept whole, and of all kinds together: a volume may have millions.
+/// Issues of each kind that are kept whole in any case, and of all kinds together up to which more are kept: a volume may
+/// have millions.
 const KEPT_OF_KIND: usize = 2000;
 const KEPT_IN_ALL: usize = 100_000;
 

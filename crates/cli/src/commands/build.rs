@@ -18,9 +18,7 @@ use platfs::device::Device;
 use platfs::placement::Placing;
 use platfs::placement::parameters::PlacingError;
 use platfs::placing;
-use platfs_host::Kind;
-use platfs_host::path;
-use platfs_host::{OutputLocation, Privacy, followed};
+use platfs_host::{Kind, OutputLocation, Privacy, followed, path};
 use platfs_image::builder::identity::{GivenIdentity, Identity, SHARED_SEED};
 use platfs_image::builder::like::identifiers;
 use platfs_image::disk::{Disk, Format as DiskFormat};
@@ -28,7 +26,7 @@ use platfs_image::source::{FilterError, IdRange, Owner, SourceWarning};
 use platfs_image::{BuildError, Builder, Built, Progress, Size, Source, Stage, Watch};
 
 use super::cage;
-use super::replaced::{Becomes, may_replace};
+use super::replaced::{Becomes, EXISTS, may_replace};
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::door::output::Output;
@@ -327,14 +325,14 @@ impl Build {
         match spec.part {
             Part::Whole => may_replace(&spec.path, Becomes::Image, self.force)?,
             _ if existing.is_ok() && !self.force => {
-                return Err(Failure::exists(shown, "exists; --force replaces it"));
+                return Err(Failure::exists(shown, EXISTS));
             }
             _ => {}
         }
         for path in disk.beside() {
             let shown = path.display().to_string();
             if path::is_there(path) && !self.force {
-                return Err(Failure::exists(shown, "exists; --force replaces it"));
+                return Err(Failure::exists(shown, EXISTS));
             }
             followed(path)
                 .and_then(|path| door::replace(&path))
@@ -371,7 +369,7 @@ impl Build {
         let failed = |error: std::io::Error| Failure::about(path.display(), error);
         let place = OutputLocation::through(path).map_err(failed)?;
         if place.is_taken() && !self.force {
-            return Err(Failure::exists(path.display(), "exists; --force replaces it"));
+            return Err(Failure::exists(path.display(), EXISTS));
         }
         Output::begin(&place, 0, Privacy::Ordinary, self.force).map_err(failed)
     }

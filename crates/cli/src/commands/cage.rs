@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use platfs_host::path;
+use platfs_host::{Kind, path};
 use rustix::thread::CapabilitySet;
 
 use crate::sandbox::{Group, Plan};
@@ -62,7 +62,7 @@ pub(super) fn reshaping(image: &OsStr, undo: Option<&Path>) -> Option<Plan> {
 pub(super) fn making(image: &OsStr) -> Plan {
     let path = image::parse(image).path;
     let plan = with_image(system(), image, true);
-    let is_in_place = path::is_there(&path) && !path::is_file(&path);
+    let is_in_place = path::facts(&path).is_ok_and(|facts| facts.kind != Kind::File);
     if is_in_place { plan } else { with_output(plan, &path) }
 }
 

@@ -13,8 +13,7 @@ use clap::Args;
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::Metadata;
-use platfs_host::{Directory, Kind, path};
-use platfs_host::{OutputLocation, Privacy, left_behind};
+use platfs_host::{Directory, Kind, OutputLocation, Privacy, left_behind, path};
 use platfs_image::archive::WriteError;
 use platfs_image::export::{Losses, Unread};
 use platfs_image::{ExportError, Exporter, Packing};
@@ -154,7 +153,7 @@ impl Export {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let form = Form::of(&self.out)?;
         if form != Form::Stdout {
-            // What is no archive may be the image itself: nothing is to be removed then.
+            // The image itself comes first: `refuse_existing` would say that `rm` removes it.
             spare(&[&self.image], &self.out).map_err(|error| Failure::about(self.out.display(), error))?;
             refuse_existing(&self.out, self.force, form == Form::Directory)?;
         }

@@ -19,6 +19,7 @@ use super::export::Counted;
 use super::keeping_going::{KeepGoingArgs, Lacking};
 use super::{cage, cat, export, live, out_of_mount};
 use crate::bulk::Done;
+use crate::commands::replaced::EXISTS;
 use crate::console::{Console, Failure};
 use crate::door::meant::spare;
 use crate::door::output::Output;
@@ -132,10 +133,7 @@ impl Get {
         }
         let place = place(source, out)?;
         if !self.force && place.is_taken() {
-            return Err(Failure::exists(
-                Shown(place.path.as_os_str().as_bytes()),
-                "exists; --force replaces it",
-            ));
+            return Err(Failure::exists(Shown(place.path.as_os_str().as_bytes()), EXISTS));
         }
         spare(&[&self.image], &place.path).map_err(|error| outside(&place.path, error))?;
         let file = image.volume.open_file(inode).map_err(|error| failed(&error))?;

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::cage;
 use super::live;
+use crate::commands::replaced::EXISTS;
 use crate::console::{Console, Failure};
 use crate::reading::OpenImage;
 use crate::sandbox;
@@ -17,7 +18,6 @@ use crate::text::Shown;
 use crate::writing::{self, Place, Source, Sources, Target};
 
 /// Said of a file that is there.
-const REPLACES: &str = "exists; --force replaces it";
 
 /// Arguments of `plat mv`.
 #[derive(Args, Debug)]
@@ -80,7 +80,7 @@ impl Mv {
             match rustix::fs::renameat_with(CWD, source, CWD, &to, flags) {
                 Ok(()) => {}
                 Err(Errno::EXIST) if !self.force => {
-                    console.complain(Failure::exists(Shown(to.as_bytes()), REPLACES))?
+                    console.complain(Failure::exists(Shown(to.as_bytes()), EXISTS))?
                 }
                 Err(error) => console.complain(live::host(source, std::io::Error::from(error)))?,
             }
@@ -103,7 +103,7 @@ impl Mv {
         let renamed = image.volume.rename(from.directory, from.name, directory, name, replace);
         renamed.map_err(|error| match error {
             Error::Exists if !self.force => {
-                Failure::of(format!("{}: {}", image.name, Shown(to.as_bytes())), &error, REPLACES)
+                Failure::of(format!("{}: {}", image.name, Shown(to.as_bytes())), &error, EXISTS)
             }
             error => image.failure(source.as_bytes(), &error),
         })

@@ -17,6 +17,7 @@ use super::get::{outside, place};
 use super::kept::{Links, Lost};
 use super::live;
 use crate::bulk::Done;
+use crate::commands::replaced::EXISTS;
 use crate::console::{Console, Failure};
 use crate::door::output::Output;
 use crate::text::Shown;
@@ -56,7 +57,7 @@ pub(super) fn get(
     if place.is_taken() && (!how.force || found.0.kind == Kind::Directory) {
         let what = match found.0.kind {
             Kind::Directory => "exists; directories are not replaced",
-            _ => "exists; --force replaces it",
+            _ => EXISTS,
         };
         return Err(Failure::exists(Shown(target.as_os_str().as_bytes()), what));
     }

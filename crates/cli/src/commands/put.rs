@@ -20,6 +20,7 @@ use super::cage;
 use super::into_mount;
 use super::live::{self, Alone};
 use crate::bulk::{Actor, Done, Job, Name, Terms, copy, take};
+use crate::commands::replaced::EXISTS;
 use crate::console::{Console, Failure};
 use crate::owner::{Owner, parse_owner};
 use crate::progress;
@@ -145,7 +146,7 @@ impl Put {
         let failed = |error: Error| match error {
             Error::Exists if !self.force => {
                 let subject = format!("{}: {}", image.name, Shown(path.as_bytes()));
-                Failure::exists(subject, "exists; --force replaces it")
+                Failure::exists(subject, EXISTS)
             }
             error => image.failure(path.as_bytes(), &error),
         };

@@ -1,4 +1,4 @@
-//! Which files an output may take the place of: those of its own kind, and empty ones, and only where that is asked for.
+//! Files that an output may replace: those of its own kind, and empty ones, and only where that is asked for.
 //!
 //! Excludes files in use, and files that the command reads.
 
@@ -12,6 +12,9 @@ use platfs_image::Source;
 
 use crate::console::Failure;
 use crate::image;
+
+/// Refusal of an output that exists.
+pub(super) const EXISTS: &str = "exists; --force replaces it";
 
 /// Kinds of outputs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,8 +58,12 @@ pub(super) fn may_replace(out: &Path, kind: Becomes, force: bool) -> Result<(), 
         Ok((_, Opened::Directory(_))) => {
             return Err(Failure::exists(shown, "is a directory: name a file, in it or elsewhere"));
         }
-        // A file that this user can't read may be of any kind, so it stays. A link that leads nowhere loses nothing.
-        Err(_) => facts.kind != platfs_host::Kind::Symlink,
+        // A link that leads nowhere is replaced. A file that can't be read may be of any kind, and stays.
+        Err(_) if facts.kind == platfs_host::Kind::Symlink => false,
+        Err(error) => {
+            let why = format!("exists and can't be read, so --force does not replace it: {error}");
+            return Err(Failure::exists(shown, why));
+        }
         Ok(_) => false,
     };
     let kind = kind.name();
@@ -64,7 +71,7 @@ pub(super) fn may_replace(out: &Path, kind: Becomes, force: bool) -> Result<(), 
         (true, _) => {
             format!("exists and is no {kind}, which --force does not replace: `rm {shown}` removes it")
         }
-        (false, false) => "exists; --force replaces it".to_owned(),
+        (false, false) => EXISTS.to_owned(),
         (false, true) => return Ok(()),
     };
     Err(Failure::exists(shown, why))

@@ -178,7 +178,11 @@ fn without_root_rights_are_not_lent() {
     fs::create_dir(&tree).unwrap();
     fs::write(tree.join("su"), "#!").unwrap();
     fs::set_permissions(tree.join("su"), fs::Permissions::from_mode(0o4755)).unwrap();
-    let image = image(&scratch, &tree, "none,extent,filetype");
+    fs::write(tree.join("tagged"), "x").unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    let tagged = rustix::fs::setxattr(tree.join("tagged"), "user.tag", b"v", flags).is_ok();
+    fs::set_permissions(tree.join("tagged"), fs::Permissions::from_mode(0o444)).unwrap();
+    let image = image(&scratch, &tree, "none,extent,filetype,ext_attr");
     fs::create_dir(scratch.join("home")).unwrap();
     std::os::unix::fs::chown(scratch.join("home"), Some(65_534), Some(65_534)).unwrap();
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -190,8 +194,14 @@ fn without_root_rights_are_not_lent() {
     let output = command.arg(&image).arg(scratch.join("home/out")).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && said.contains("keep the owner who exports"), "{said}");
-    let mode = fs::metadata(scratch.join("home/out/su")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o7777, 0o755);
+    let mode = |name: &str| fs::metadata(scratch.join(name)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode("home/out/su"), mode("home/out/tagged")), (0o755, 0o444));
+    // Linux asks for the owner's write permission before it sets such an attribute.
+    if tagged {
+        let mut value = [0; 1];
+        let got = rustix::fs::getxattr(scratch.join("home/out/tagged"), "user.tag", &mut value[..]);
+        assert_eq!(got.unwrap(), 1);
+    }
 }
 
 /// Root of a user namespace can give files only to users whom the namespace knows.

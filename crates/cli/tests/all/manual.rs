@@ -527,6 +527,15 @@ fn wrong_lines_are_told_in_one_voice() {
             None => assert!(!said.contains("did you mean") && !said.contains("tip"), "{line}: {said}"),
         }
     }
+    // Words that have the name of the program or of the command are words.
+    let scratch = Scratch::new("voice");
+    succeed(plat(&["mkfs", "-q", "d.img", "8M"]).current_dir(scratch.path()));
+    for (line, meant) in [("ls plat d.img", "`plat ls d.img plat`"), ("ls ls d.img", "`plat ls d.img ls`")] {
+        let words: Vec<_> = line.split(' ').collect();
+        let output = plat(&words).current_dir(scratch.path()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && said.contains(meant), "{line}: {said}");
+    }
     succeed(&mut plat(&["mount"]));
     // A word that is empty in a script is no unmount.
     assert_eq!(plat(&["umount"]).output().unwrap().status.code(), Some(2));

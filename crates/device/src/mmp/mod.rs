@@ -60,7 +60,7 @@ pub fn acquire(device: &Arc<dyn Device>, purpose: Purpose, host: Arc<dyn Host>) 
     acquisition::take(device, place, purpose, host)
 }
 
-/// Returns the block of a volume; `None` where it has none that can be read.
+/// Returns the MMP block of a volume; `None` where it has none, or none that can be read.
 #[must_use]
 pub fn read_block(device: &dyn Device, raw: &RawSuperblock) -> Option<RawMmp> {
     let place = MmpBlock::from_superblock(raw)?;

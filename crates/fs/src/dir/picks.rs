@@ -56,7 +56,7 @@ pub(super) struct Picks {
 struct Pick {
     /// Its position, or that of the first of the names that agree with it.
     at: u64,
-    /// Which of all that were seen it was.
+    /// Number of the entry among all that were seen.
     seen: u32,
     entry: DirEntry,
 }

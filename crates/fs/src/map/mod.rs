@@ -1,4 +1,4 @@
-//! Which disk blocks hold which file blocks: one face for extent trees and indirect maps.
+//! Maps from file blocks to disk blocks: one face for extent trees and indirect maps.
 //!
 //! Owns: looking up, inserting and walking a file's map, and the blocks the map itself takes: [`Map`] to read,
 //! [`MapMut`] to change.

@@ -2,10 +2,11 @@
 //! leads to the room for descriptors to come (that room lies behind the descriptors, with what is theirs).
 
 use ondisk::block_map::{DIRECT, POINTER_LEN};
-use ondisk::inode::Inode;
+use ondisk::corrupt::Place;
+use ondisk::inode::{FileType, Inode};
 use ondisk::units::{Block, BlockRun, InodeNumber};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::tx::View;
 use crate::zone::BAD_BLOCKS;
@@ -21,6 +22,11 @@ pub(crate) fn own_files(view: View<'_>) -> Result<Vec<(InodeNumber, Vec<BlockRun
     let mut all = Vec::new();
     for number in view.format.zone.files() {
         let inode = view.inode(number)?;
+        // A directory would be kept from changes by its own blocks, and be written over as if it were the file.
+        if inode.file_type() != Some(FileType::Regular) {
+            let problem = "is named by the superblock as a file of the volume's own, and is no regular file";
+            return Err(Error::corrupt(Place::Inode(number), problem));
+        }
         if inode.has_map() && all.iter().all(|(known, _)| *known != number) {
             all.push((number, view.map(&inode).taken()?));
         }

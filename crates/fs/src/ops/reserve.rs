@@ -1,4 +1,4 @@
-//! Which callers may take the reserved blocks.
+//! Callers that may take the reserved blocks.
 
 use ondisk::superblock::RawSuperblock;
 

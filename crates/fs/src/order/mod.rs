@@ -39,7 +39,7 @@ pub(crate) use phased::{
 
 /// Which order a volume is written in, as its options and its features say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Choice {
+pub(crate) enum OrderChoice {
     /// In any order.
     Any,
     /// In phases.
@@ -48,20 +48,20 @@ pub(crate) enum Choice {
     Journal(DataMode),
 }
 
-impl Choice {
+impl OrderChoice {
     /// The choice for a volume with or without a journal. One that is only read, or being loaded, needs none.
     pub(crate) fn from_options(options: &OpenOptions, has_journal: bool) -> Self {
         match options.ordering {
-            _ if !options.write || options.loading => Choice::Any,
-            WriteOrder::Journal if has_journal => Choice::Journal(options.data),
-            WriteOrder::Journal | WriteOrder::Async => Choice::Any,
-            WriteOrder::Softdep | WriteOrder::Normal | WriteOrder::Sync => Choice::Phased,
+            _ if !options.write || options.loading => OrderChoice::Any,
+            WriteOrder::Journal if has_journal => OrderChoice::Journal(options.data),
+            WriteOrder::Journal | WriteOrder::Async => OrderChoice::Any,
+            WriteOrder::Softdep | WriteOrder::Normal | WriteOrder::Sync => OrderChoice::Phased,
         }
     }
 
     /// Contents that the cache must keep for it.
     pub(crate) fn cache_policy(self) -> CachePolicy {
-        CachePolicy { before: self == Choice::Phased, data: self == Choice::Journal(DataMode::Journal) }
+        CachePolicy { before: self == OrderChoice::Phased, data: self == OrderChoice::Journal(DataMode::Journal) }
     }
 }
 
@@ -143,11 +143,11 @@ pub(crate) enum WritebackUrgency {
 
 impl Order {
     /// The order of a volume that was opened for writing; its log, if it goes through a journal.
-    pub(crate) fn new(choice: Choice, ordering: WriteOrder, journal: Option<Journal>) -> Self {
+    pub(crate) fn new(choice: OrderChoice, ordering: WriteOrder, journal: Option<Journal>) -> Self {
         let how = match (choice, journal) {
-            (Choice::Phased, _) => OrderState::Phased(Box::default()),
-            (Choice::Journal(_), Some(journal)) => OrderState::Journal(Box::new(journal)),
-            (Choice::Any | Choice::Journal(_), _) => OrderState::Any,
+            (OrderChoice::Phased, _) => OrderState::Phased(Box::default()),
+            (OrderChoice::Journal(_), Some(journal)) => OrderState::Journal(Box::new(journal)),
+            (OrderChoice::Any | OrderChoice::Journal(_), _) => OrderState::Any,
         };
         Order { how, sync_policy: SyncPolicy::from_order(ordering), ..Order::default() }
     }

@@ -1,4 +1,4 @@
-//! Which attribute blocks hold what, so that inodes with equal attributes share one.
+//! Index of attribute blocks by their contents, so that inodes with equal attributes share one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hasher};

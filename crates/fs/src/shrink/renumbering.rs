@@ -1,4 +1,4 @@
-//! Which inodes behind the end get other numbers, and where their names are.
+//! New numbers for inodes behind the end, and the names that lead to them.
 //!
 //! Owns: a pass over the inodes behind the end. Excludes: the change of one (`ops`).
 

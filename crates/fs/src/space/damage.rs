@@ -192,7 +192,7 @@ impl Space {
             }
             read => read?,
         };
-        let used = used.max(lock(&writing.accounting).reached(group));
+        let used = used.max(lock(&writing.pending).reached(group));
         if let Some(problem) = writing.inodes_wrong(group, &bitmap, used) {
             return Err(self.retire_inodes(writing, group, problem));
         }

@@ -13,7 +13,7 @@ use ondisk::inode::FileType;
 use ondisk::units::{Block, BlockRun, ClusterRun, Group, InodeNumber};
 use placement::Denial;
 
-use super::free_accounting::{FreeAccounting, Work};
+use super::pending::{PendingSpace, Work};
 use super::{Space, SpaceMut, Writing, groups};
 use crate::cache::Blocks;
 use crate::error::{Error, Result};
@@ -26,21 +26,21 @@ const MUCH: u64 = 64;
 /// Clusters that leave with an update.
 struct LeavingBlocks {
     run: ClusterRun,
-    accounting: Arc<Mutex<FreeAccounting>>,
+    pending: Arc<Mutex<PendingSpace>>,
     kept: bool,
 }
 
 impl Claim for LeavingBlocks {
     fn commit(mut self: Box<Self>) {
         self.kept = true;
-        lock(&self.accounting).freed_blocks(self.run);
+        lock(&self.pending).freed_blocks(self.run);
     }
 }
 
 impl Drop for LeavingBlocks {
     fn drop(&mut self) {
         if !self.kept {
-            lock(&self.accounting).stay(self.run);
+            lock(&self.pending).stay(self.run);
         }
     }
 }
@@ -49,21 +49,21 @@ impl Drop for LeavingBlocks {
 struct LeavingInode {
     index: u32,
     directory: bool,
-    accounting: Arc<Mutex<FreeAccounting>>,
+    pending: Arc<Mutex<PendingSpace>>,
     kept: bool,
 }
 
 impl Claim for LeavingInode {
     fn commit(mut self: Box<Self>) {
         self.kept = true;
-        lock(&self.accounting).freed_inode(self.index, self.directory);
+        lock(&self.pending).freed_inode(self.index, self.directory);
     }
 }
 
 impl Drop for LeavingInode {
     fn drop(&mut self) {
         if !self.kept {
-            lock(&self.accounting).stay_inode(self.index);
+            lock(&self.pending).stay_inode(self.index);
         }
     }
 }
@@ -92,17 +92,17 @@ impl SpaceMut<'_, '_> {
             return wrong("hold structures of the volume");
         }
         {
-            let mut accounting = self.space.with_known(writing, &*self.update, run)?;
+            let mut pending = self.space.with_known(writing, &*self.update, run)?;
             if !writing.blocks.is_used(run) {
                 return wrong("are not in use");
             }
-            if !accounting.leave(run) {
+            if !pending.leave(run) {
                 // Two owners would get them (I11).
                 return wrong("belong to somebody else too");
             }
         }
         groups::groups_in(&writing.format.geometry, run).for_each(|group| self.update.note_group(group));
-        self.update.claim(LeavingBlocks { run, accounting: Arc::clone(&writing.accounting), kept: false });
+        self.update.claim(LeavingBlocks { run, pending: Arc::clone(&writing.pending), kept: false });
         Ok(())
     }
 
@@ -135,17 +135,17 @@ impl SpaceMut<'_, '_> {
         if writing.inodes.is_used(index).is_none() {
             self.space.load_inode_bitmap(writing, &*self.update, group)?;
         }
-        let mut accounting = lock(&writing.accounting);
-        if writing.inodes.is_used(index) != Some(true) || !accounting.leave_inode(index) {
+        let mut pending = lock(&writing.pending);
+        if writing.inodes.is_used(index) != Some(true) || !pending.leave_inode(index) {
             return Err(Error::corrupt(Place::Inode(number), "to be freed is not in use"));
         }
-        drop(accounting);
+        drop(pending);
         let directory = file_type == FileType::Directory;
         self.update.note_group(group);
         self.update.claim(LeavingInode {
             index,
             directory,
-            accounting: Arc::clone(&writing.accounting),
+            pending: Arc::clone(&writing.pending),
             kept: false,
         });
         Ok(())
@@ -153,22 +153,22 @@ impl SpaceMut<'_, '_> {
 }
 
 impl Space {
-    /// The accounting, once the bitmaps of the groups of a run are known: as long as it is locked nothing settles, so that what
+    /// The pending changes, once the bitmaps of the groups of a run are known: as long as it is locked nothing settles, so that what
     /// stops leaving is free at the same moment, and no bitmap is dropped.
     fn with_known<'w>(
         &self,
         writing: &'w Writing,
         blocks: &dyn Blocks,
         run: ClusterRun,
-    ) -> Result<MutexGuard<'w, FreeAccounting>> {
+    ) -> Result<MutexGuard<'w, PendingSpace>> {
         loop {
             for group in groups::groups_in(&writing.format.geometry, run) {
                 self.know_group(writing, blocks, group)?;
             }
-            let accounting = lock(&writing.accounting);
+            let pending = lock(&writing.pending);
             let loaded = lock(&writing.loaded);
             if groups::groups_in(&writing.format.geometry, run).all(|group| loaded.contains(&group.0)) {
-                return Ok(accounting);
+                return Ok(pending);
             }
         }
     }
@@ -187,7 +187,7 @@ impl Space {
     /// True if a sync, maybe one under way, makes space or inodes free that are wanted now.
     #[must_use]
     pub fn holds_freed(&self) -> bool {
-        self.writing.as_ref().is_some_and(|writing| lock(&writing.accounting).unsettled() != (0, 0))
+        self.writing.as_ref().is_some_and(|writing| lock(&writing.pending).unsettled() != (0, 0))
     }
 
     /// True if files would be fragmented for want of space that only waits for a sync: more waits than is free, and
@@ -195,7 +195,7 @@ impl Space {
     #[must_use]
     pub fn holds_most(&self) -> bool {
         self.writing.as_ref().is_some_and(|writing| {
-            let waiting = lock(&writing.accounting).unsettled().0;
+            let waiting = lock(&writing.pending).unsettled().0;
             waiting > writing.blocks.free_clusters() && waiting > writing.format.geometry.clusters() / MUCH
         })
     }
@@ -211,8 +211,8 @@ impl Space {
     pub fn free_after_sync(&self) -> Option<(u64, u64)> {
         let writing = self.writing.as_ref()?;
         // Under the lock nothing settles, which would be counted twice or not at all.
-        let accounting = lock(&writing.accounting);
-        let (clusters, inodes) = accounting.unsettled();
+        let pending = lock(&writing.pending);
+        let (clusters, inodes) = pending.unsettled();
         Some((
             writing.blocks.available_clusters() + clusters + self.held(),
             writing.inodes.free_inodes() + inodes,
@@ -225,15 +225,15 @@ impl Space {
     /// Space that was not in use after all.
     pub fn free_committed(&self, work: &Work) -> Result<()> {
         let writing = self.writing()?;
-        let mut accounting = lock(&writing.accounting);
+        let mut pending = lock(&writing.pending);
         writing.blocks.free_all(work.freed.iter().copied()).map_err(denied)?;
         for (index, directory) in &work.freed_inodes {
             writing.inodes.free(*index, *directory).map_err(denied)?;
         }
-        accounting.settled(work);
+        pending.settled(work);
         if let Some(bytes) = writing.bound {
             let touched = groups::touched(&writing.format.geometry, work).clusters;
-            self.forget(writing, &accounting, touched.into_iter().map(Group), bytes)?;
+            self.forget(writing, &pending, touched.into_iter().map(Group), bytes)?;
         }
         writing.free_generation.fetch_add(1, Ordering::Release);
         Ok(())
@@ -244,7 +244,7 @@ impl Space {
     pub(super) fn forget(
         &self,
         writing: &Writing,
-        accounting: &FreeAccounting,
+        pending: &PendingSpace,
         groups: impl IntoIterator<Item = Group>,
         bytes: u64,
     ) -> Result<()> {
@@ -252,7 +252,7 @@ impl Space {
             let bitmap = self.descriptors().block_bitmap(&*writing.cache, group)?;
             writing.blocks.written(group, &bitmap);
         }
-        if !accounting.is_leaving() && writing.blocks.shrink_to(bytes) > 0 {
+        if !pending.is_leaving() && writing.blocks.shrink_to(bytes) > 0 {
             lock(&writing.loaded).retain(|group| !writing.blocks.needs_bitmap(Group(*group)));
         }
         Ok(())

@@ -9,7 +9,7 @@ use ondisk::units::{Block, BlockRun, Cluster, ClusterRun, Group, low_u32};
 use placement::{Engine, GroupContent, InodeContent, InodeEngine};
 
 use super::descriptors::Descriptors;
-use super::free_accounting::Work;
+use super::pending::Work;
 use super::{FreeDelta, out_of_step};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};

@@ -76,7 +76,7 @@ impl Space {
             cache: Arc::clone(&old.cache),
             blocks,
             inodes,
-            accounting: Arc::clone(&old.accounting),
+            pending: Arc::clone(&old.pending),
             front: None,
             loaded: Mutex::default(),
             damage: Damage::default(),
@@ -94,7 +94,7 @@ impl Space {
     pub(crate) fn take_over(&self, before: &Space) {
         if let (Some(new), Some(old)) = (&self.writing, &before.writing) {
             new.blocks.take_over(&old.blocks);
-            lock(&new.accounting).forget_groups(self.geometry.groups);
+            lock(&new.pending).forget_groups(self.geometry.groups);
             // Those that wait for space look again.
             old.free_generation.fetch_add(1, Ordering::Release);
         }

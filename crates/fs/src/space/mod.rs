@@ -6,17 +6,17 @@
 //!
 //! Two views are kept apart (I10). The engines know what is free *now*, claims of unfinished updates
 //! included. The disk's bitmaps change only by what committed updates allocated, gathered in a
-//! accounting until the next sync: an update that is dropped leaves no trace on disk.
+//! pending until the next sync: an update that is dropped leaves no trace on disk.
 
 mod closing;
 mod damage;
 mod descriptors;
-mod free_accounting;
 mod freeing;
 mod grant;
 mod groups;
 mod growing;
 mod loading;
+mod pending;
 mod rebook;
 mod reseal;
 mod reserve;
@@ -46,8 +46,8 @@ pub(crate) use closing::{Shortened, Structures};
 use damage::Damage;
 pub use descriptors::Descriptors;
 use descriptors::Tables;
-use free_accounting::FreeAccounting;
-pub use free_accounting::Work;
+use pending::PendingSpace;
+pub use pending::Work;
 pub(crate) use rebook::{Bookings, clusters, rebook};
 pub(crate) use reseal::{Marked, reseal};
 pub(crate) use room::{ClustersOf, Room, RoomRequest};
@@ -69,7 +69,7 @@ struct Writing {
     cache: Arc<Cache>,
     blocks: Arc<Engine>,
     inodes: InodeEngine,
-    accounting: Arc<Mutex<FreeAccounting>>,
+    pending: Arc<Mutex<PendingSpace>>,
     /// When a whole tree is being loaded: the cluster behind the last one taken. Everything is laid
     /// out from there on, whatever the goal.
     front: Option<AtomicU64>,
@@ -136,7 +136,7 @@ impl Space {
             cache,
             blocks,
             inodes,
-            accounting: Arc::default(),
+            pending: Arc::default(),
             front: loading.then(AtomicU64::default),
             loaded: Mutex::default(),
             damage: Damage::default(),
@@ -274,7 +274,7 @@ impl Space {
     /// A bitmap that can't be read or contradicts what was allocated.
     pub fn write_back(&self, update: &mut Update<'_>) -> Result<(FreeDelta, Work)> {
         let writing = self.writing()?;
-        let work = lock(&writing.accounting).take();
+        let work = lock(&writing.pending).take();
         let mut descriptors = locks::write(&self.descriptors);
         let mut booking = groups::Booking { descriptors: &mut descriptors, update };
         let change = booking.apply(&work)?;
@@ -288,7 +288,7 @@ impl Space {
     /// The device's failure; a broken descriptor.
     pub fn warm_up(&self) -> Result<()> {
         let writing = self.writing()?;
-        let touched = groups::touched(&writing.format.geometry, lock(&writing.accounting).work());
+        let touched = groups::touched(&writing.format.geometry, lock(&writing.pending).work());
         for block in self.descriptors().read_for(&touched)? {
             writing.cache.read(Block(block), Role::Plain)?;
         }

@@ -7,8 +7,8 @@ use ondisk::inode::Timestamp;
 use ondisk::units::{Block, BlockRun, Cluster, ClusterRun, Group};
 
 use super::descriptors::Descriptors;
-use super::free_accounting::Work;
 use super::groups::{self, Booking};
+use super::pending::Work;
 use crate::cache::{Cache, Role};
 use crate::context::Context;
 use crate::error::{Error, Result};

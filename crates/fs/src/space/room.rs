@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use ondisk::units::{Block, ClusterRun, InodeNumber, low_u32};
 use placement::Request;
 
-use super::free_accounting::FreeAccounting;
 use super::grant::UncommittedGrant;
 use super::groups;
+use super::pending::PendingSpace;
 use super::taking::SpaceMut;
 use crate::error::{Error, Result};
 use crate::locks::lock;
@@ -60,14 +60,14 @@ impl Room {
 /// All of a room as a part of an update.
 struct GivenRoom {
     grants: Arc<Mutex<Vec<UncommittedGrant>>>,
-    accounting: Arc<Mutex<FreeAccounting>>,
+    pending: Arc<Mutex<PendingSpace>>,
 }
 
 impl Claim for GivenRoom {
     fn commit(self: Box<Self>) {
         let grants = std::mem::take(&mut *lock(&self.grants));
-        let mut accounting = lock(&self.accounting);
-        grants.into_iter().for_each(|grant| accounting.took_blocks(grant.keep()));
+        let mut pending = lock(&self.pending);
+        grants.into_iter().for_each(|grant| pending.took_blocks(grant.keep()));
     }
 }
 
@@ -111,8 +111,8 @@ impl SpaceMut<'_, '_> {
             groups::groups_in(geometry, *run).for_each(|group| self.update.note_group(group));
             clusters += u64::from(run.count);
         }
-        let (grants, accounting) = (Arc::clone(&room.grants), Arc::clone(&self.writing.accounting));
-        self.update.claim(GivenRoom { grants, accounting });
+        let (grants, pending) = (Arc::clone(&room.grants), Arc::clone(&self.writing.pending));
+        self.update.claim(GivenRoom { grants, pending });
         clusters << geometry.cluster_log2
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use ondisk::inode::FileType;
 use ondisk::units::{Cluster, ClusterRun, Group, InodeNumber};
 
-use super::free_accounting::FreeAccounting;
+use super::pending::PendingSpace;
 use super::{Space, SpaceMut};
 use crate::error::Result;
 use crate::locks::lock;
@@ -18,31 +18,31 @@ use crate::txn::Claim;
 struct Miscounted {
     group: Group,
     directories: i64,
-    accounting: Arc<Mutex<FreeAccounting>>,
+    pending: Arc<Mutex<PendingSpace>>,
 }
 
 impl Claim for Miscounted {
     fn commit(self: Box<Self>) {
-        lock(&self.accounting).correct(self.group, self.directories);
+        lock(&self.pending).correct(self.group, self.directories);
     }
 }
 
 impl Space {
     /// True if anything was taken or freed that a sync has yet to bring to bitmaps.
     pub(crate) fn has_work(&self) -> bool {
-        self.writing.as_ref().is_some_and(|writing| lock(&writing.accounting).has_work())
+        self.writing.as_ref().is_some_and(|writing| lock(&writing.pending).has_work())
     }
 
     /// Begins to note which clusters are taken or freed, or ends it.
     pub(crate) fn watch(&self, on: bool) {
         if let Some(writing) = &self.writing {
-            lock(&writing.accounting).watch(on.then(|| writing.format.geometry.clusters()));
+            lock(&writing.pending).watch(on.then(|| writing.format.geometry.clusters()));
         }
     }
 
     /// True if a cluster was taken or freed since [`Space::watch`].
     pub(crate) fn was_touched(&self, cluster: Cluster) -> bool {
-        self.writing.as_ref().is_some_and(|writing| lock(&writing.accounting).was_touched(cluster.0))
+        self.writing.as_ref().is_some_and(|writing| lock(&writing.pending).was_touched(cluster.0))
     }
 }
 
@@ -82,7 +82,7 @@ impl SpaceMut<'_, '_> {
         {
             self.space.load_inode_bitmap(writing, &*self.update, group)?;
         }
-        if writing.inodes.is_used(index) != Some(true) || lock(&writing.accounting).is_leaving_inode(index) {
+        if writing.inodes.is_used(index) != Some(true) || lock(&writing.pending).is_leaving_inode(index) {
             return Ok(false);
         }
         // Whether it was counted as a directory is seen to for its whole group.
@@ -99,11 +99,11 @@ impl SpaceMut<'_, '_> {
         let writing = self.writing;
         let per_group = writing.format.geometry.inodes_per_group;
         let described = self.space.descriptors().get(group)?.used_directories();
-        let to_come = lock(&writing.accounting).directories_to_come(group, per_group);
+        let to_come = lock(&writing.pending).directories_to_come(group, per_group);
         let directories = i64::from(are) - i64::from(described) - to_come;
         if directories != 0 {
             self.update.note_group(group);
-            self.update.claim(Miscounted { group, directories, accounting: Arc::clone(&writing.accounting) });
+            self.update.claim(Miscounted { group, directories, pending: Arc::clone(&writing.pending) });
         }
         Ok(())
     }

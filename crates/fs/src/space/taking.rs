@@ -10,8 +10,8 @@ use ondisk::inode::FileType;
 use ondisk::units::{Block, BlockRun, Cluster, FileBlock, Group, InodeNumber, low_u32};
 use placement::{FileState, InodeGrant, InodeRefusal, InodeRequest, Refusal, Request};
 
-use super::free_accounting::FreeAccounting;
 use super::grant::UncommittedGrant;
+use super::pending::PendingSpace;
 use super::{Space, Writing, groups, reserve};
 use crate::cache::Role;
 use crate::error::{Error, Result};
@@ -86,12 +86,12 @@ impl Reserved {
 
 struct TakenBlocks {
     grant: UncommittedGrant,
-    accounting: Arc<Mutex<FreeAccounting>>,
+    pending: Arc<Mutex<PendingSpace>>,
 }
 
 impl Claim for TakenBlocks {
     fn commit(self: Box<Self>) {
-        lock(&self.accounting).took_blocks(self.grant.keep());
+        lock(&self.pending).took_blocks(self.grant.keep());
     }
 }
 
@@ -99,13 +99,13 @@ struct TakenInode {
     grant: InodeGrant,
     directory: bool,
     inodes_per_group: u32,
-    accounting: Arc<Mutex<FreeAccounting>>,
+    pending: Arc<Mutex<PendingSpace>>,
 }
 
 impl Claim for TakenInode {
     fn commit(self: Box<Self>) {
-        let Self { grant, directory, inodes_per_group, accounting } = *self;
-        lock(&accounting).took_inode(grant.into_index(), directory, inodes_per_group);
+        let Self { grant, directory, inodes_per_group, pending } = *self;
+        lock(&pending).took_inode(grant.into_index(), directory, inodes_per_group);
     }
 }
 
@@ -113,7 +113,7 @@ impl SpaceMut<'_, '_> {
     fn claim(&mut self, grant: UncommittedGrant) {
         let geometry = &self.writing.format.geometry;
         groups::groups_in(geometry, grant.run()).for_each(|group| self.update.note_group(group));
-        self.update.claim(TakenBlocks { grant, accounting: Arc::clone(&self.writing.accounting) });
+        self.update.claim(TakenBlocks { grant, pending: Arc::clone(&self.writing.pending) });
     }
 
     /// Uses up to `count` blocks from the front of what is reserved: their clusters become part of the update. Returns
@@ -270,7 +270,7 @@ impl SpaceMut<'_, '_> {
                 grant,
                 directory,
                 inodes_per_group: writing.format.geometry.inodes_per_group,
-                accounting: Arc::clone(&writing.accounting),
+                pending: Arc::clone(&writing.pending),
             });
             return Ok(self.space.numbers.logical_number(number));
         }
@@ -291,7 +291,7 @@ impl SpaceMut<'_, '_> {
         }
         let descriptor = self.space.descriptors().get(group)?;
         let used =
-            self.space.descriptors().used_inodes(&descriptor).max(lock(&writing.accounting).reached(group));
+            self.space.descriptors().used_inodes(&descriptor).max(lock(&writing.pending).reached(group));
         let per_block = geometry.inodes_per_block();
         let block = |at: u32| Block(descriptor.inode_table().0 + u64::from(at));
         // One update may take several inodes; the second must not wipe the first.

@@ -92,7 +92,7 @@ impl Drop for HeldRun<'_> {
     }
 }
 
-/// Which runs are wanted, in clusters.
+/// Free runs that are wanted, in clusters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trimmed {
     /// Shorter ones are left.
@@ -256,8 +256,8 @@ impl Space {
     /// Keeps the bound on memory after a group was looked at.
     fn forget_group(&self, writing: &Writing, group: Group) -> Result<()> {
         let Some(bytes) = writing.bound else { return Ok(()) };
-        let accounting = lock(&writing.accounting);
-        self.forget(writing, &accounting, [group], bytes)
+        let pending = lock(&writing.pending);
+        self.forget(writing, &pending, [group], bytes)
     }
 }
 

@@ -1,7 +1,7 @@
 //! An open volume: the facts of its format, its metadata cache and its free space.
 //!
 //! Owns: what an open volume consists of, and the superblock in memory. Excludes: opening (`opening`), how changes are
-//! made (`attempt`), made stable (`sync`) and kept from readers (`steady`), and the verbs (`ops`).
+//! made (`attempt`), made stable (`sync`) and kept from readers (`seqlock`), and the verbs (`ops`).
 
 mod attempt;
 mod seqlock;

@@ -1,4 +1,4 @@
-//! Which attribute goes where: pure arithmetic over sizes.
+//! Places of attributes: pure arithmetic over sizes.
 //!
 //! The inode is preferred, because its attributes cost no further read. What it can't take shares one
 //! block. Values that even the block can't take go to inodes of their own, where the volume has them.

@@ -1,4 +1,4 @@
-//! Which volumes are opened for writing, and what that does to them.
+//! Opening for writing: volumes that are refused, and the effects on those that are not.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Which threads wait at the device, where requests come over it.
+//! Gate of the device: it bounds how many threads wait there, where requests come over it.
 //!
 //! Owns: how many may, and whether the requests come from one program. Excludes what is done with a request, and when
 //! the door is narrow ([`super`] says).

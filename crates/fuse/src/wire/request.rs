@@ -53,7 +53,7 @@ mod operation {
     pub(super) const COPY_FILE_RANGE_64: u32 = 53;
 }
 
-/// Which fields of a change of attributes count.
+/// Fields of an attribute change that count.
 mod valid {
     pub(super) const MODE: u32 = 1;
     pub(super) const UID: u32 = 1 << 1;

@@ -22,7 +22,7 @@ pub enum Problem {
         present: u64,
     },
     /// The very first block is no header.
-    #[error("this is no tar archive; a source is a directory, an archive or a container image")]
+    #[error("this is no tar archive: a source must be a directory, a tar archive or a container image")]
     NotTar,
     /// A header's checksum does not hold.
     #[error("no tar header stands here (its checksum is wrong)")]
@@ -42,7 +42,7 @@ pub enum Problem {
     /// An extended header, path or target longer than [`super::limits`] allows.
     #[error("{what} of {len} bytes is longer than the limit of {limit}")]
     Long {
-        /// The fault, in words.
+        /// Thing that is too long, in words.
         what: &'static str,
         /// Its length.
         len: u64,

@@ -197,7 +197,7 @@ struct BaseImage(Arc<dyn Device>);
 
 impl std::fmt::Debug for BaseImage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Old").field(&self.0.size()).finish()
+        f.debug_tuple("BaseImage").field(&self.0.size()).finish()
     }
 }
 

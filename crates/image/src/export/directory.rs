@@ -65,8 +65,9 @@ impl DirectorySink {
     }
 
     fn regular(&mut self, item: &Item<'_>, data: &mut Contents<'_>) -> Result<(), ExportError> {
-        // Nobody else comes to it before the base has its own mode, so that it has its own from the beginning.
-        let mode = u32::from(item.metadata.permissions) & 0o777;
+        // Nobody else comes to it before the base has its own mode, so it has its own from the beginning. The owner may write
+        // until the attributes are set, for which Linux looks at the mode; `dress` takes that away.
+        let mode = u32::from(item.metadata.permissions) & 0o777 | 0o600;
         let made = self.here(item.path)?.create(OsStr::from_bytes(item.name), mode);
         let file = made.map_err(|error| self.failed("make", item.path, error))?;
         let wrote = |error| {

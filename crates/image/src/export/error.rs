@@ -44,7 +44,7 @@ pub enum ExportError {
     Name {
         /// The path in the image.
         path: Vec<u8>,
-        /// Kind of the file.
+        /// Part that is wrong: the name, or the link's target.
         what: &'static str,
     },
     /// The files of a damaged image claim more data than it has room for.

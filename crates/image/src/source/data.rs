@@ -306,7 +306,7 @@ impl HostFiles<'_> {
             None => {
                 let catalogue = self.catalogue;
                 let (directory, name) = catalogue.host_directory(number).ok_or(io::ErrorKind::NotFound)?;
-                self.directory(directory)?.open_listed(OsStr::from_bytes(name))?.0
+                self.directory(directory)?.open_file(OsStr::from_bytes(name))?.0
             }
         };
         Ok(&self.file.insert((number, file)).1)

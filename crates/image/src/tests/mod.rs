@@ -1,5 +1,5 @@
-//! Tests of the public interface, one module for each subject. They stand in the program of the unit tests: each program
-//! more is linked and stored once more.
+//! Tests of builds and exports as callers make them, one module for each subject. They are part of the unit tests' program,
+//! since each program more takes time to link and room. That the interface is public is shown by the examples.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

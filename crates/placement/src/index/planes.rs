@@ -1,4 +1,4 @@
-//! Which regions hold a member of which class: one bit per region and class, in levels of 64.
+//! Regions by class: one bit per region and class, in levels of 64, set where the region holds a member of the class.
 //!
 //! A leaf block covers 64 regions with 32 words, one per class (four cache lines); a block of a
 //! higher level covers 64 blocks of the level below. A leaf bit is exact, since only the holder of

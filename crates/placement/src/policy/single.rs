@@ -25,7 +25,7 @@ use crate::view::View;
 use ondisk::units::{Cluster, ClusterRun};
 use std::collections::BTreeMap;
 
-/// Which of the two rules.
+/// Choice between the two rules.
 const RULE: Tunable = Tunable {
     name: "rule",
     default: 0,

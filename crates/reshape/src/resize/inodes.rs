@@ -1,4 +1,4 @@
-//! Which inodes are in use as the volume will be, for groups in which that changes.
+//! Inodes in use on the future volume, for groups in which they change.
 
 use std::collections::BTreeMap;
 

@@ -153,7 +153,7 @@ impl OldVolume {
         }
     }
 
-    /// Which clusters of a group are used.
+    /// Returns the used clusters of a group.
     pub(super) fn bitmap(&self, group: Group) -> Result<Bits> {
         let geometry = &self.geometry;
         if self.has_flag(group, GroupFlags::BLOCK_UNINIT) {
@@ -168,7 +168,7 @@ impl OldVolume {
         Ok(Bits::from_bytes(bytes))
     }
 
-    /// Which inodes of a group are used.
+    /// Returns the used inodes of a group.
     pub(super) fn inode_bitmap(&self, group: Group) -> Result<Bits> {
         let geometry = &self.geometry;
         if self.has_flag(group, GroupFlags::INODE_UNINIT) {

@@ -1,4 +1,4 @@
-//! Which clusters are used as the volume will be. Groups are looked at one by one, on demand.
+//! Clusters in use on the future volume. Groups are looked at one by one, on demand.
 //!
 //! Owns: bitmaps of groups that change; finding free runs. Excludes who needs them.
 

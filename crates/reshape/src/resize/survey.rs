@@ -1,4 +1,4 @@
-//! Which files are in the way: those with blocks that must be left, and those whose inodes lie in groups that end.
+//! Files in the way: those with blocks that must be left, and those whose inodes lie in groups that end.
 //!
 //! Owns: one pass over all inodes in use. Excludes where anything goes.
 

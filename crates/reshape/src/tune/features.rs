@@ -1,4 +1,4 @@
-//! Which features may be turned on and off, and what goes along with each.
+//! Features that may be turned on and off, and the changes that go along with each.
 //!
 //! Excludes: the features of checksums, which `checksums` brings about when all others are there.
 

@@ -86,11 +86,7 @@ impl Log {
     /// To the system's log; nowhere where there is none.
     #[must_use]
     pub fn to_system(detail: Detail) -> Self {
-        let socket = UnixDatagram::unbound().and_then(|socket| {
-            socket.connect("/dev/log")?;
-            Ok(socket)
-        });
-        Self::new(socket.map_or(To::NullSink, To::System), detail)
+        Self::new(platfs_host::system::log().map_or(To::NullSink, To::System), detail)
     }
 
     /// Returns true if this much is logged.

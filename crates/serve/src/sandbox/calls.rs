@@ -11,8 +11,8 @@ use super::Plan;
 /// Purposes of calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Group {
-    /// Asking for the user, the groups and the directory of this process and for links of others, and waiting for descriptors.
-    /// A server of bytes does without them.
+    /// Asking for the user, the groups and the directory of this process; reading links below open directories; giving up the
+    /// processor; waiting for descriptors. A server of bytes does without them.
     Caller,
     /// Writing bytes of what is open.
     Bytes,

@@ -49,7 +49,7 @@ pub struct Manifest {
     pub parent: VolumeId,
     /// The name, `NAME` or `NAME@SNAPSHOT`.
     pub name: String,
-    /// Who has it open, since when.
+    /// Holder that has the volume open, and since when.
     pub holder: String,
     /// See there.
     pub flags: Flags,

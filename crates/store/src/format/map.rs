@@ -70,7 +70,7 @@ pub struct Extent {
     pub start: u64,
     /// How many.
     pub len: u32,
-    /// Which of the leaf's objects.
+    /// Number of the object, among those of the leaf.
     pub object: u32,
     /// The first, in the object.
     pub offset: u32,

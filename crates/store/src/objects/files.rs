@@ -286,8 +286,8 @@ mod tests {
         // More than the memory of any machine.
         let huge = fs::File::options().write(true).open(top.path().join("manifest")).unwrap();
         huge.set_len(1 << 43).unwrap();
-        let object_error = files.replace("manifest", b"new", &version).unwrap_err().to_string();
-        assert!(object_error.contains("has more than"), "{object_error}");
+        let refused = files.replace("manifest", b"new", &version).unwrap_err().to_string();
+        assert!(refused.contains("has more than"), "{refused}");
     }
 
     #[test]
@@ -302,14 +302,11 @@ mod tests {
         symlink(top.path().join("outside"), root.join("chunk/link")).unwrap();
         symlink(top.path(), root.join("elsewhere")).unwrap();
         for key in ["chunk/pipe", "chunk/link"] {
-            let object_error = [
+            let refused = [
                 files.get(key, 10).unwrap_err().to_string(),
                 files.range(key, 0, 4).unwrap_err().to_string(),
             ];
-            assert!(
-                object_error.iter().all(|object_error| object_error.contains("not a regular file")),
-                "{object_error:?}"
-            );
+            assert!(refused.iter().all(|why| why.contains("not a regular file")), "{refused:?}");
             assert!(files.head(key).unwrap_err().to_string().contains("not a regular file"));
         }
         assert!(files.get("elsewhere/outside", 10).is_err());

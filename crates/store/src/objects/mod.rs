@@ -39,7 +39,7 @@ fn endless(prefix: &str, most: impl std::fmt::Display) -> Error {
     Error::Invalid(format!("{prefix}: the store lists more than {most} objects there, and no more are taken"))
 }
 
-/// Which of several contents of one key an object is. Only the store that gave it understands it.
+/// Version of an object, among the contents that its key had. Only the store that gave it understands it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Version {
     /// ETag of S3, or a hash of the contents.

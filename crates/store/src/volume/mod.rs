@@ -86,7 +86,7 @@ struct Head {
     version: Version,
     /// A manifest that was written, and the store did not answer.
     tried: Option<Manifest>,
-    /// Who has it.
+    /// Words for the holder.
     words: String,
     /// Its number, and the hash of the header before it.
     seq: u64,
@@ -196,7 +196,7 @@ impl Core {
         Ok(())
     }
 
-    /// Who has the volume, as its manifest says it.
+    /// Text for the holder in the manifest.
     fn named(&self, head: &Head) -> String {
         holder::named(&head.words, self.local.as_ref().map(|local| (local.token(), head.sent)))
     }

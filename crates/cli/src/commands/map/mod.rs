@@ -19,6 +19,7 @@ use serde_json::{Map as Object, Value, json};
 
 use super::cage;
 use super::json as output;
+use crate::commands::replaced::EXISTS;
 use crate::console::{Console, Failure};
 use crate::door::output::Output;
 use crate::reading::OpenImage;
@@ -128,7 +129,7 @@ impl Map {
             ))
         })?;
         if !self.force && platfs_host::path::is_taken(path) {
-            return Err(Failure::exists(path.display(), "exists; --force replaces it"));
+            return Err(Failure::exists(path.display(), EXISTS));
         }
         Ok(form)
     }

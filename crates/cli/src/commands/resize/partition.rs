@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 
 use platfs::device::Device;
 use platfs::device::partitions::Growth;
-use platfs_host::path;
+use platfs_host::{Kind, path};
 use platfs_image::named::{grown, shrunk};
 
 use crate::console::Failure;
@@ -66,7 +66,7 @@ fn disk_of(name: &OsStr, change: Change) -> Result<std::path::PathBuf, Failure> 
 /// Refuses a name for which there is nothing to change, before anything is done.
 pub(super) fn refuse_others(name: &OsStr, change: Change) -> Result<(), Failure> {
     let path = disk_of(name, change)?;
-    let is_device = path::is_there(&path) && !path::is_file(&path);
+    let is_device = path::facts(&path).is_ok_and(|facts| facts.kind != Kind::File);
     if is_device {
         let what = "partitions of a disk that the kernel has are changed by its own tools (growpart, parted)";
         return Err(failed(name)(&what));

@@ -242,7 +242,7 @@ fn all_threads_of_a_mount_are_in_its_cage_and_its_statistics_say_so() {
 
 #[test]
 fn a_signal_unmounts_from_a_cage_and_nothing_is_left_of_its_helper() {
-    if !have_fuse("cages of mounts") {
+    if !have_cages() || !have_fuse("cages of mounts") {
         return;
     }
     let scratch = Scratch::new("cage");

@@ -87,12 +87,26 @@ fn heeding(plat: Command) -> Command {
     command
 }
 
+/// True if the command has begun, and each of its threads sleeps.
+fn waits(process: u32) -> bool {
+    let words = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let mut stats = tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
+    let sleeps = |stat: String| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['S', 'D']));
+    !words.is_empty() && !words.starts_with(b"env\0") && stats.all(sleeps)
+}
+
 /// Has a command wait for the place, and sends the signal.
 fn stopped(command: &mut Command, signal: Signal) -> Result<(), String> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    thread::sleep(Duration::from_millis(150));
-    if let Some(status) = child.try_wait().unwrap() {
-        return Err(format!("did not wait: {status}"));
+    let (begun, mut quiet) = (Instant::now(), 0);
+    while quiet < 5 {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Err(format!("did not wait: {status}"));
+        }
+        assert!(begun.elapsed() < PATIENCE, "the command does not come to wait");
+        quiet = if waits(child.id()) { quiet + 1 } else { 0 };
+        thread::sleep(Duration::from_millis(10));
     }
     kill_process(pid(&child), signal).unwrap();
     let begun = Instant::now();

@@ -48,13 +48,13 @@ const HELD_MAX: u64 = 16 << 20;
 pub struct Relocation {
     /// Pieces that it may have then.
     pub most_pieces: u64,
-    /// Which places count.
+    /// Places that count.
     pub goal: RelocationGoal,
     /// The directory near whose other files it should lie.
     pub directory: Option<InodeNumber>,
 }
 
-/// Which places are better than the present one.
+/// Places that are better than the present one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RelocationGoal {
     /// One that leaves it in fewer pieces than now. The volume's policy chooses it.

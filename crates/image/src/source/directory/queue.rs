@@ -14,7 +14,7 @@ pub(super) struct Job {
     /// The open directory that holds it, or itself if it has no name.
     pub(super) parent: Arc<Directory>,
     pub(super) name: Option<Vec<u8>>,
-    /// The file system of the one that holds it.
+    /// File system of the directory that holds it; of the top its own.
     pub(super) device: u64,
     /// Its path below the source.
     pub(super) path: Vec<u8>,

@@ -39,12 +39,12 @@ fn what_is_no_source_is_refused() {
     let error = Source::options().read(&b"just text"[..], "standard input").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "standard input: this is no tar archive; a source is a directory, an archive or a container image (at byte 0 of the archive)"
+        "standard input: this is no tar archive: a source must be a directory, a tar archive or a container image (at byte 0 of the archive)"
     );
     let error = Source::options().read([b'x'; 1024].as_slice(), "x").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "x: this is no tar archive; a source is a directory, an archive or a container image (at byte 0 of the archive)"
+        "x: this is no tar archive: a source must be a directory, a tar archive or a container image (at byte 0 of the archive)"
     );
     assert!(Source::open("/nonexistent/x").unwrap_err().to_string().contains("/nonexistent/x"));
 }

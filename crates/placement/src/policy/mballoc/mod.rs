@@ -140,7 +140,7 @@ impl Mballoc {
     }
 }
 
-/// Which part of the found run is granted; the rest becomes a preallocation.
+/// Returns the part of the found run that is granted; the rest becomes a preallocation.
 fn choice_within(state: &mut State, request: &Request, goal: Goal, mode: Mode, whole: ClusterRun) -> Choice {
     if whole.count <= request.want || mode == Mode::Plain {
         return Choice::free(whole.start, whole.count.min(request.want));

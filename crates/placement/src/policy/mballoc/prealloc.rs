@@ -20,7 +20,7 @@ fn order(len: u32) -> usize {
 struct FileWindow {
     start: Cluster,
     len: u32,
-    /// Which clusters of the window are still claimed.
+    /// True for each cluster of the window that is still claimed.
     claimed: Vec<bool>,
 }
 

@@ -69,7 +69,7 @@ pub const TUNABLES: &[Tunable] = &[
     of_experiments("no_normalize", 0, (0, 1), "1: requests are not raised, as fallocate asks for"),
 ];
 
-/// Which kernel's selection is followed.
+/// Kernel whose selection is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generation {
     /// Up to 6.4: no trimming to the best available length; every run is measured.
@@ -83,7 +83,7 @@ pub enum Generation {
 /// Settings of [`super::Mballoc`], each with the kernel's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunables {
-    /// Which kernel's selection is followed.
+    /// Kernel whose selection is followed.
     pub generation: Generation,
     /// CPUs, of which each has a locality group; the file's key chooses.
     pub cpus: u32,

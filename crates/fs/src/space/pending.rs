@@ -6,9 +6,10 @@ use ondisk::units::{ClusterRun, Group};
 
 use crate::bits::Bits;
 
-/// Runs of clusters and inodes taken and freed, in the order of their commits.
+/// Clusters and inodes that committed updates took and freed, and that no bitmap on disk shows yet, in the order of their
+/// commits.
 #[derive(Default, Debug)]
-pub(super) struct FreeAccounting {
+pub(super) struct PendingSpace {
     work: Work,
     /// Per group: inodes of the table that are in use or lie before one that is. Survives syncs.
     reached: HashMap<u32, u32>,
@@ -56,7 +57,7 @@ fn push(runs: &mut Vec<ClusterRun>, run: ClusterRun) {
     }
 }
 
-impl FreeAccounting {
+impl PendingSpace {
     pub(super) fn took_blocks(&mut self, run: ClusterRun) {
         self.touch(run);
         push(&mut self.work.taken, run);
@@ -126,7 +127,7 @@ impl FreeAccounting {
         !self.leaving.is_empty()
     }
 
-    /// As [`FreeAccounting::leave`], for an inode.
+    /// As [`PendingSpace::leave`], for an inode.
     pub(super) fn leave_inode(&mut self, index: u32) -> bool {
         self.leaving_inodes.insert(index)
     }
@@ -212,27 +213,25 @@ mod tests {
 
     #[test]
     fn tables_of_groups_that_went_are_forgotten() {
-        let mut accounting = FreeAccounting::default();
-        accounting.took_inode(3 * 16 + 5, false, 16);
-        accounting.took_inode(4 * 16 + 1, false, 16);
-        accounting.forget_groups(4);
-        assert_eq!([3, 4].map(|group| accounting.reached(Group(group))), [6, 0]);
+        let mut pending = PendingSpace::default();
+        pending.took_inode(3 * 16 + 5, false, 16);
+        pending.took_inode(4 * 16 + 1, false, 16);
+        pending.forget_groups(4);
+        assert_eq!([3, 4].map(|group| pending.reached(Group(group))), [6, 0]);
     }
 
     #[test]
     fn nothing_leaves_twice_until_it_has_settled() {
-        let mut accounting = FreeAccounting::default();
-        assert!(accounting.leave(run(10, 5)));
-        assert!(
-            !accounting.leave(run(14, 1)) && !accounting.leave(run(5, 6)) && !accounting.leave(run(12, 1))
-        );
-        assert!(accounting.leave(run(15, 5)) && accounting.leave(run(5, 5)));
-        accounting.stay(run(15, 5));
-        assert!(accounting.leave(run(15, 1)));
-        accounting.freed_blocks(run(10, 5));
-        accounting.freed_blocks(run(5, 5));
-        let work = accounting.take();
-        accounting.settled(&work);
-        assert!(accounting.leave(run(5, 10)) && !accounting.leave(run(15, 1)));
+        let mut pending = PendingSpace::default();
+        assert!(pending.leave(run(10, 5)));
+        assert!(!pending.leave(run(14, 1)) && !pending.leave(run(5, 6)) && !pending.leave(run(12, 1)));
+        assert!(pending.leave(run(15, 5)) && pending.leave(run(5, 5)));
+        pending.stay(run(15, 5));
+        assert!(pending.leave(run(15, 1)));
+        pending.freed_blocks(run(10, 5));
+        pending.freed_blocks(run(5, 5));
+        let work = pending.take();
+        pending.settled(&work);
+        assert!(pending.leave(run(5, 10)) && !pending.leave(run(15, 1)));
     }
 }
