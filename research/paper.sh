@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Measures again what research/docs/paper.md says, and the tables of the founding documents: figures as text, a file of results, and the report, in target/paper.
+# Measures again what research/docs/paper.md says, and the tables of the founding documents: figures as text, a file of results, and the report, in paper below the target directory.
 # SEEDS (5) is of ageing, ROUNDS (1) of real file systems. Rows of real file systems need root and loop devices; without them they are left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seeds=${SEEDS:-5} rounds=${ROUNDS:-1}
-out=target/paper
+target=${CARGO_TARGET_DIR:-target}
+out=$target/paper
 mkdir -p "$out"
 cargo build --release -q -p plat-lab -p platfs-cli
-lab() { echo "plat-lab $*" >&2; target/release/plat-lab "$@"; }
+lab() { echo "plat-lab $*" >&2; "$target/release/plat-lab" "$@"; }
 lab run criteria nine-writers stream-writers appenders --results "$out/results.jsonl" >"$out/engine.txt"
 lab run alloc-cost index-cost threads >"$out/times.txt"
 # It ends with 1 where a statement of a document does not hold, which is a result.

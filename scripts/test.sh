@@ -3,8 +3,9 @@
 # not run, with its reason. Arguments go to `cargo test`; `-- --ignored` runs the long ones.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+log=$(mktemp) skipped=$(mktemp)
+trap 'rm -f "$log" "$skipped"' EXIT
+export PLATFS_SKIPPED=$skipped
 "${CARGO:-cargo}" test --workspace --no-fail-fast "$@" 2>&1 | tee "$log"
 code=${PIPESTATUS[0]}
 
@@ -14,7 +15,7 @@ awk '
         left = ignored ? "; " ignored " long ones were left to `make long`" : ""
         printf "\n%d tests passed, %d failed%s\n", passed, failed, left
     }' "$log"
-grep -o 'SKIPPED: .*' "$log" | LC_ALL=C sort -u | awk '
+LC_ALL=C sort -u "$skipped" | awk '
     {
         cut = index($0, " - ")
         test = substr($0, 10, cut - 10); reason = substr($0, cut + 3)

@@ -1,5 +1,6 @@
 //! Everything behind the `plat` command: the library half exists so that tests and fuzz targets can
-//! reach it. It is no public interface; programs use the crates `platfs` and `platfs-image`.
+//! reach it. It is no public interface; programs use the crates `platfs`, `platfs-image`, `platfs-open` and
+//! `platfs-serve`.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

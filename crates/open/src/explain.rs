@@ -1,4 +1,6 @@
 //! The library's errors about a volume in words for a person, with the remedy.
+//!
+//! Owns: those words and remedies. Excludes errors of opening a file ([`crate::image::ImageError`]).
 
 use ondisk::features::Incompat;
 use ondisk::geometry::Geometry;

@@ -1,4 +1,4 @@
-//! Someone who hears of what happens on any thread, as one who prints or logs it.
+//! The listener for events of any thread: it prints them, or logs them.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,8 +1,8 @@
 //! Keys of encrypted files, as a person gives them: a file, or digits.
 //!
 //! Owns: what is done for a secret that comes in here. The process hides before it has one, the bytes that were read are
-//! wiped, and no message repeats what may be one. The words of the command line itself stay where the kernel and the parser
-//! have them: servers take no key in digits, and commands warn of one.
+//! wiped, and no message repeats what may be one. Excludes the words of the command line, which stay where the kernel and
+//! the parser have them: who takes such words must warn of digits or refuse them ([`is_spelled`]).
 
 use std::ffi::OsStr;
 use std::fmt;

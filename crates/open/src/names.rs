@@ -1,4 +1,6 @@
 //! Names of inodes and places in a report.
+//!
+//! Owns: the words. Excludes finding the paths, which is the check's.
 
 use std::collections::HashMap;
 

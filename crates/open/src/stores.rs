@@ -87,7 +87,7 @@ pub fn store(address: &Address) -> Result<Arc<Store>> {
 /// The stores that this process has.
 static STORES: Mutex<Vec<Weak<Store>>> = Mutex::new(Vec::new());
 
-/// Waits no longer for stores that don't answer.
+/// Waits no longer for any store of this process that does not answer, also not for those of other mounts in it.
 pub fn give_up() {
     let known = locked(&STORES);
     known.iter().filter_map(Weak::upgrade).for_each(|store| store.give_up());
@@ -352,12 +352,39 @@ pub fn notes() -> Vec<String> {
 thread_local! {
     /// Notes for the user.
     static NOTES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
-    /// Volumes that this command has opened for writing, until it ends.
+    /// Volumes that this thread has opened for writing.
     static OPEN: RefCell<Vec<Arc<Volume>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Closes the volumes that the command of this thread has opened for writing. Everything that was flushed is stable
-/// without it; others know from it that the volumes are free.
+/// A volume of a store that is open for writing; closed when this is dropped, at the latest.
+#[derive(Default)]
+pub struct Written(Option<Arc<Volume>>);
+
+impl Written {
+    /// Closes it: others know then that it is free.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn close(mut self) -> Result<()> {
+        self.0.take().map_or(Ok(()), |volume| volume.close())
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        // What was flushed is stable without it. Others find the volume in use until its holder has ended.
+        let _ = self.0.take().map(|volume| volume.close());
+    }
+}
+
+/// Takes the volume that this thread opened last, so that [`close_all`] leaves it alone.
+#[must_use]
+pub fn take_last() -> Written {
+    Written(OPEN.with_borrow_mut(Vec::pop))
+}
+
+/// Closes the volumes that this thread has opened for writing and nobody took ([`take_last`]). Everything that was flushed is
+/// stable without it; others know from it that the volumes are free.
 ///
 /// # Errors
 /// The first that failed.

@@ -90,6 +90,26 @@ pub fn notes() -> Vec<String> {
 }
 
 /// Nothing is open.
+#[derive(Default)]
+pub struct Written;
+
+impl Written {
+    /// Nothing is to be closed.
+    ///
+    /// # Errors
+    /// None.
+    pub fn close(self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Nothing is open.
+#[must_use]
+pub fn take_last() -> Written {
+    Written
+}
+
+/// Nothing is open.
 ///
 /// # Errors
 /// None.

@@ -15,7 +15,7 @@
 //! use platfs_serve::live::Live;
 //! use platfs_serve::mount::Mount;
 //!
-//! let mounted = Mount::image("disk.img", "noatime".parse()?)?.at("/mnt")?;
+//! let mut mounted = Mount::image("disk.img", "noatime".parse()?)?.at("/mnt")?;
 //! std::fs::create_dir("/mnt/new")?;
 //! Live::at("/mnt").snapshot(&std::fs::File::create_new("snapshot.img")?)?;
 //! mounted.unmount()?;

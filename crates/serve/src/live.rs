@@ -3,12 +3,15 @@
 //! Owns: one call for each verb. Excludes the protocol ([`crate::control`]) and the work ([`crate::bulk`]). Calls work on any
 //! mount by this library or by `plat mount`, of this process or of another one, with the rights of the calling process.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use ondisk::units::InodeNumber;
 use platfs_image::text::Shown;
 use serde_json::{Map, Value};
 
@@ -35,8 +38,19 @@ fn words(path: &Path, why: &dyn Display) -> String {
     format!("{}: {why}", Shown(path.as_os_str().as_encoded_bytes()))
 }
 
+/// A path of a mount, whose directory its slashes in front stand for.
+#[must_use]
+pub fn below(directory: &Path, path: &Path) -> PathBuf {
+    let bytes = path.as_os_str().as_bytes();
+    let start = bytes.iter().position(|byte| *byte != b'/').unwrap_or(bytes.len());
+    match bytes.get(start..) {
+        Some(rest) if !rest.is_empty() => directory.join(OsStr::from_bytes(rest)),
+        _ => directory.to_owned(),
+    }
+}
+
 impl Live {
-    /// The mount on a directory, or in which it lies.
+    /// The mount on a directory. A directory in the mount does for all verbs but [`Live::sync`]; paths are below it.
     #[must_use]
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Live { directory: directory.into() }
@@ -50,13 +64,23 @@ impl Live {
         statistics::of(&self.directory).map_err(|why| io::Error::other(words(&self.directory, &why)))
     }
 
-    /// Makes everything stable that programs wrote.
+    /// Makes everything stable that programs wrote. The directory must be that of the mount, not one in it.
     ///
     /// # Errors
-    /// The kernel's, or the device's.
+    /// The kernel's, or the device's; it is not the root of a volume.
     pub fn sync(&self) -> io::Result<()> {
-        let root = Found::itself(&self.directory).map_err(|error| about(&self.directory, &error))?;
-        rustix::fs::syncfs(root.directory()).map_err(|error| about(&self.directory, &error.into()))
+        let root = self.root()?;
+        let failed = |error: rustix::io::Errno| about(&self.directory, &error.into());
+        if rustix::fs::fstat(root.directory()).map_err(failed)?.st_ino != u64::from(InodeNumber::ROOT.get()) {
+            return Err(io::Error::other(words(
+                &self.directory,
+                &"the root of the volume is not mounted here",
+            )));
+        }
+        // The kernel's pages go to the server first. The kernel does not tell it why: a sync of the root is what makes
+        // everything stable.
+        rustix::fs::syncfs(root.directory()).map_err(failed)?;
+        rustix::fs::fsync(root.directory()).map_err(failed)
     }
 
     /// Copies a file, or a directory with all in it, to a new name in the same mount, with owners, times and attributes. Both
@@ -65,7 +89,7 @@ impl Live {
     /// # Errors
     /// The server's words; what was done until then stays.
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<Done> {
-        let (from, to) = (self.directory.join(from), self.directory.join(to));
+        let (from, to) = (self.below(from.as_ref()), self.below(to.as_ref()));
         let from = Found::tree(&from).map_err(|error| about(&from, &error))?;
         let to = Found::name(&to).map_err(|error| about(&to, &error))?;
         self.hand_over()?;
@@ -77,7 +101,7 @@ impl Live {
     /// # Errors
     /// As [`Live::copy`].
     pub fn remove(&self, path: impl AsRef<Path>) -> io::Result<Done> {
-        let path = self.directory.join(path);
+        let path = self.below(path.as_ref());
         let place = Found::name(&path).map_err(|error| about(&path, &error))?;
         Ok(self.ask((Verb::Remove, flag::RECURSIVE), &[], &[place], None)?.0)
     }
@@ -96,8 +120,11 @@ impl Live {
     /// # Errors
     /// As [`Live::copy`].
     pub fn resize(&self, bytes: u64) -> io::Result<Sizes> {
-        // On a full volume what has no room stays where it is: another size may be the remedy.
-        let _ = self.hand_over();
+        match self.hand_over() {
+            // On a full volume what has no room stays where it is: another size may be the remedy.
+            Err(error) if error.kind() != io::ErrorKind::StorageFull => return Err(error),
+            _ => {}
+        }
         Ok(Sizes::from_object(&self.report((Verb::Resize, 0), &[bytes], Path::new(""))?))
     }
 
@@ -143,12 +170,15 @@ impl Live {
 
     /// Has the kernel hand over what programs wrote, so that the server sees it.
     fn hand_over(&self) -> io::Result<()> {
-        self.sync()
+        rustix::fs::syncfs(self.root()?.directory()).map_err(|error| about(&self.directory, &error.into()))
+    }
+
+    fn below(&self, path: &Path) -> PathBuf {
+        below(&self.directory, path)
     }
 
     fn report(&self, asked: (Verb, u32), numbers: &[u64], path: &Path) -> io::Result<Map<String, Value>> {
-        let path =
-            if path.as_os_str().is_empty() { self.directory.clone() } else { self.directory.join(path) };
+        let path = self.below(path);
         let is_directory =
             platfs_host::path::facts(&path).is_ok_and(|facts| facts.kind == platfs_host::Kind::Directory);
         let found = if is_directory { Found::itself(&path) } else { Found::name(&path) };

@@ -65,9 +65,7 @@ pub(super) fn is_directory(path: &OsStr) -> bool {
 
 /// A path below a directory that stands in the place of an image.
 pub(super) fn below(directory: &OsStr, path: &OsStr) -> PathBuf {
-    let bytes = path.as_bytes();
-    let start = bytes.iter().position(|byte| *byte != b'/').unwrap_or(bytes.len());
-    Path::new(directory).join(OsStr::from_bytes(bytes.get(start..).unwrap_or_default()))
+    platfs_serve::live::below(Path::new(directory), Path::new(path))
 }
 
 /// Makes stable what was changed in a mount through the kernel.

@@ -23,7 +23,7 @@ use crate::journal::{self, Recovery};
 use crate::keys::Keyring;
 use crate::map;
 use crate::options::OpenOptions;
-use crate::order::{Choice, Journal, Order, mark};
+use crate::order::{Journal, Order, OrderChoice, mark};
 use crate::placing;
 use crate::session::Session;
 use crate::space::{Marked, Space};
@@ -65,7 +65,7 @@ fn recovered(device: Arc<dyn Device>, options: &OpenOptions) -> Result<Recovered
         return Ok(Recovered { device, recovery: None, unclean: None });
     }
     let (device, recovery) = replayed(device, options)?;
-    let is_phased = Choice::from_options(options, false) == Choice::Phased;
+    let is_phased = OrderChoice::from_options(options, false) == OrderChoice::Phased;
     let unclean = if is_phased { unclean(&device, options)? } else { None };
     Ok(Recovered { device, recovery, unclean })
 }
@@ -148,22 +148,22 @@ fn writable(
 
 /// The order in which changes will reach the device.
 fn order(
-    choice: Choice,
+    choice: OrderChoice,
     cache: &Arc<Cache>,
     raw: &RawSuperblock,
     format: &Format,
     options: &OpenOptions,
 ) -> Result<Order> {
     let journal = match choice {
-        Choice::Journal(data) => {
+        OrderChoice::Journal(data) => {
             let log = Log::find(cache.device(), raw)?;
             Some(Journal::new(log, cache, format, raw, data)?)
         }
-        Choice::Phased => {
+        OrderChoice::Phased => {
             refuse_unphased(format)?;
             None
         }
-        Choice::Any => None,
+        OrderChoice::Any => None,
     };
     Ok(Order::new(choice, options.ordering, journal))
 }
@@ -196,7 +196,7 @@ impl Volume {
             format.features.incompat.remove(Incompat::RECOVER);
         }
         let is_unclean = unclean.is_some() || raw.s_state.get() & STATE_VALID == 0;
-        let choice = Choice::from_options(options, format.features.compat.contains(Compat::HAS_JOURNAL));
+        let choice = OrderChoice::from_options(options, format.features.compat.contains(Compat::HAS_JOURNAL));
         let cache = Cache::new(Arc::clone(&device), format.geometry.block_size, format.sealer);
         let cache = cache.keeping(choice.cache_policy());
         let cache = Arc::new(match options.cache {

@@ -61,7 +61,10 @@ impl OrderChoice {
 
     /// Contents that the cache must keep for it.
     pub(crate) fn cache_policy(self) -> CachePolicy {
-        CachePolicy { before: self == OrderChoice::Phased, data: self == OrderChoice::Journal(DataMode::Journal) }
+        CachePolicy {
+            before: self == OrderChoice::Phased,
+            data: self == OrderChoice::Journal(DataMode::Journal),
+        }
     }
 }
 

@@ -67,6 +67,21 @@ fn a_journal_on_another_device_is_not_written() {
     Volume::open(device.clone(), &writing().unordered(true)).unwrap();
 }
 
+/// A directory in their place would be kept from changes by its own blocks, and be written over.
+#[test]
+fn files_of_the_volumes_own_are_regular_files() {
+    let device = made(FsType::Ext4, "quota");
+    let mut raw = read_superblock(&*device).unwrap();
+    raw.s_usr_quota_inum.set(InodeNumber::ROOT.get());
+    Volume::open(device.clone(), &OpenOptions::new()).unwrap().format().sealer.seal_superblock(&mut raw);
+    device.write_at(1024, raw.as_bytes()).unwrap();
+    match Volume::open(device.clone(), &writing()) {
+        Err(Error::Corrupt(why)) => assert!(why.to_string().contains("no regular file"), "{why}"),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("opened"),
+    }
+}
+
 #[test]
 fn what_was_not_closed_is_written_only_by_force() {
     let device = made(FsType::Ext2, "");

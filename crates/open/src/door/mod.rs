@@ -1,5 +1,5 @@
-//! The door to every image that is written: nothing else in this workspace opens what exists for writing, or
-//! lets a file take the place of another (I37).
+//! The door to every image that the command, its servers and `platfs-open` write: none of them opens what exists for writing,
+//! or lets a file take the place of another, by any other way (I37).
 //!
 //! | module | owns |
 //! | --- | --- |

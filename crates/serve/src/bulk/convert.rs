@@ -1,7 +1,7 @@
 //! Maps of files from block pointers to extents, or back, one inode after the other.
 //!
 //! Each converts by itself, as a whole or not at all ([`platfs::Node::convert_map`]). Owns: which inodes are converted.
-//! Excludes: the features of the volume (the command).
+//! Excludes: the features of the volume, which the caller changes.
 
 use std::collections::HashSet;
 

@@ -3,7 +3,7 @@
 //! Owns: the work itself, on a plain image or inside the server of a mount, in batches that are whole: after each the
 //! volume may be left as it is. The asking program is an [`Actor`], whose rights are checked as the kernel would
 //! ([`platfs::rights`]). A [`Watcher`] passes on what others must know. Leaves to others: arguments and messages
-//! (`commands`), and how a request comes (`control`).
+//! (the command's), and how a request comes (`control`).
 
 mod acts;
 mod ahead;

@@ -1,4 +1,4 @@
-//! The control channel: commands that work on many files of a mount are done by its server.
+//! The control channel: a program that wants work on many files of a mount has the mount's server do it.
 //!
 //! Owns: the protocol, its two ends, and the tickets that lead from one to the other. Leaves to others: the work itself
 //! (`bulk`), and what is served (`mount`).

@@ -1,7 +1,8 @@
 //! A volume as a directory of the running system.
 //!
-//! Owns: mount options, and the translation from what the kernel asks to verbs on a volume. Excludes the conversation with the kernel, which is the
-//! crate `fuse`'s.
+//! Owns: mount options, the server of a mount from its beginning to its end, and the translation of the kernel's requests to
+//! verbs on a volume. Excludes the conversation with the kernel, which is the crate `fuse`'s, and arguments, messages and the
+//! process in the background, which are the command's.
 
 pub mod appearance;
 pub mod errno;

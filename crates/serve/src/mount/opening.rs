@@ -35,6 +35,8 @@ pub struct Opened {
     pub shared: Option<Shared>,
     /// The device, where it is written: snapshots of it can be taken.
     pub keeping: Option<Arc<SnapshotDevice>>,
+    /// The volume of a store below, where it is written; closed behind the volume.
+    pub stored: stores::Written,
 }
 
 /// Opens an image as the options say.
@@ -67,13 +69,13 @@ pub fn open(name: &OsStr, options: &MountOptions) -> Result<Opened, MountError> 
     }
     if !options.read_only && keys.is_empty() {
         match open_to_write(name, options) {
-            Ok((volume, keeping)) => {
+            Ok((volume, keeping, stored)) => {
                 warnings.extend(stores::notes());
                 warnings.extend(options.warnings());
                 warnings.extend(of_placement(&volume, options));
                 warnings.extend(of_quota(&volume));
                 let (name, keeping) = (shown, Some(keeping));
-                return Ok(Opened { volume, name, writable: true, warnings, shared: None, keeping });
+                return Ok(Opened { volume, name, writable: true, warnings, shared: None, keeping, stored });
             }
             Err(NotWritten::InUse(why)) => return Err(about(why.into())),
             Err(NotWritten::Else(why)) if options.read_write => return Err(about(why.into())),
@@ -83,7 +85,15 @@ pub fn open(name: &OsStr, options: &MountOptions) -> Result<Opened, MountError> 
     let shared = Some(door::share(name).map_err(|error| about(error.into()))?);
     let volume = open_to_read(name, options.noload, &keys).map_err(|why| about(remedied(why, name)))?;
     warnings.extend(what_to_know(&volume));
-    Ok(Opened { volume, name: shown, writable: false, warnings, shared, keeping: None })
+    Ok(Opened {
+        volume,
+        name: shown,
+        writable: false,
+        warnings,
+        shared,
+        keeping: None,
+        stored: stores::Written::default(),
+    })
 }
 
 fn open_to_read(name: &OsStr, noload: bool, keys: &[Key]) -> Result<Volume, Why> {
@@ -100,8 +110,10 @@ enum NotWritten {
     Else(String),
 }
 
+type Written = (Volume, Arc<SnapshotDevice>, stores::Written);
+
 /// Why not, if it can't be.
-fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<(Volume, Arc<SnapshotDevice>), NotWritten> {
+fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Written, NotWritten> {
     if options.noload {
         return Err(NotWritten::Else("`noload` is for reading".into()));
     }
@@ -109,6 +121,7 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<(Volume, Arc<Sn
         ImageError::InUse(_) => NotWritten::InUse(error),
         error => NotWritten::Else(error.to_string()),
     })?;
+    let stored = if stores::is_meant(name) { stores::take_last() } else { stores::Written::default() };
     let now = clock::now();
     let shown = image::shown(name).to_string();
     precheck::sound(options.check, &device, &shown, now).map_err(NotWritten::Else)?;
@@ -124,7 +137,7 @@ fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<(Volume, Arc<Sn
     let keeping = Arc::new(SnapshotDevice::new(device));
     let volume = Volume::open(Arc::clone(&keeping) as Arc<dyn Device>, &how)
         .map_err(|error| NotWritten::Else(not_writable(&*keeping, &shown, &error)))?;
-    Ok((volume, keeping))
+    Ok((volume, keeping, stored))
 }
 
 /// In which order changes reach the device. What is to be stable at once is so in phases where there is no journal, if

@@ -84,9 +84,11 @@ pub struct MountOptions {
     pub placing: Placing,
     /// Blocks of a RAID stripe, over what the volume says.
     pub stripe: Option<u32>,
-    /// A flush of a volume of a store ends in a log on this host, or in the store; over what the environment says.
+    /// A flush of a volume of a store ends in a log on this host, or in the store; over what the environment says. It holds for
+    /// this process: the first mount that says it decides.
     pub flush_locally: Option<bool>,
-    /// How long a store that does not answer is waited for, over what the environment says.
+    /// How long a store that does not answer is waited for, over what the environment says. It holds for this process: the
+    /// first mount that says it decides.
     pub patience: Option<Duration>,
     /// How files look where the image does not say it.
     pub appearance: Appearance,

@@ -1,5 +1,5 @@
-//! `plat mount --prefetch`: reads, in the background and side by side, what programs read in a run before this one, as a
-//! trace of it says (docs/trace.md). What was read lies in memory or in the cache of a store when it is asked for.
+//! Reads, in the background and side by side, what programs read in an earlier run, as a trace of that run says
+//! (`plat mount --prefetch`, docs/trace.md). What was read lies in memory or in the cache of a store when it is asked for.
 //!
 //! Excludes the trace itself, which is `trace`'s. It is a hint: paths that are not there any more, and whatever fails, are
 //! passed over.

@@ -15,7 +15,6 @@ use platfs::Volume;
 use platfs_image::text::Shown;
 use platfs_open::explain::explained;
 use platfs_open::{memory, stores};
-use serde_json::{Map, Value};
 
 use super::error::{MountError, Why};
 use super::keeper::Keeper;
@@ -24,11 +23,10 @@ use super::opening::{self, Opened};
 use super::options::{MountOptions, transport_name};
 use super::outside::Outside;
 use super::prefetch::{Prefetch, Wanted};
-use super::statistics;
 use super::trace::Traced;
 use super::tree::{Guard, Terms, Tree, is_roomy};
 use super::tuning::{self, Limits};
-use crate::control::{Listener, Served, Server};
+use crate::control::{self, Listener, Server};
 
 /// Threads that serve. Most of them wait: for a device, for a commit that others share. With four, no more than
 /// four calls of fsync share one (measured: `docs/mount-internals.md`).
@@ -45,7 +43,7 @@ pub fn usual_threads() -> usize {
 /// ```no_run
 /// use platfs_serve::mount::Mount;
 ///
-/// let mounted = Mount::image("disk.img", "noatime".parse()?)?.at("/mnt")?;
+/// let mut mounted = Mount::image("disk.img", "noatime".parse()?)?.at("/mnt")?;
 /// println!("{}", std::fs::read_to_string("/mnt/etc/hostname")?);
 /// mounted.unmount()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -76,7 +74,15 @@ impl Mount {
     pub fn new(volume: Volume) -> Self {
         let writable = volume.is_writable();
         let (name, warnings) = ("volume".to_owned(), Vec::new());
-        Mount::of(Opened { volume, name, writable, warnings, shared: None, keeping: None })
+        Mount::of(Opened {
+            volume,
+            name,
+            writable,
+            warnings,
+            shared: None,
+            keeping: None,
+            stored: stores::Written::default(),
+        })
     }
 
     /// Opens an image as the options say, and keeps others off it: a file, a block device, a partition, a volume of a store.
@@ -85,6 +91,14 @@ impl Mount {
     /// It is in use, can't be read, or can't be mounted so.
     pub fn image(name: impl AsRef<OsStr>, options: MountOptions) -> Result<Self, MountError> {
         let name = name.as_ref();
+        let refused =
+            |why: &str| MountError { subject: platfs_open::image::shown(name).to_string(), why: why.into() };
+        if options.remount {
+            return Err(refused("`remount` is for `mount::remount`"));
+        }
+        if options.sandbox == Some(crate::sandbox::Mode::Require) {
+            return Err(refused("`sandbox=require`: a library enters no cage (`sandbox::enter`)"));
+        }
         let opened = opening::open(name, &options)?;
         let source = platfs_open::image::shown(name).to_string();
         Ok(Mount::of(opened).options(options).source(source))
@@ -104,7 +118,8 @@ impl Mount {
         Mount { options, ..self }
     }
 
-    /// Says where complaints go; without, nowhere.
+    /// Says where complaints go; without, nowhere. Outages of stores and lost marks are not among them:
+    /// [`platfs_open::stores::tell_to`] and [`platfs_open::marks::tell_to`] say, for the whole process, who hears of those.
     #[must_use]
     pub fn log(self, log: Arc<Log>) -> Self {
         Mount { log, ..self }
@@ -163,9 +178,10 @@ impl Mount {
     pub fn on(self, directory: PathBuf) -> Result<Mounted, MountError> {
         let failed = |error: io::Error| about(&directory, memory::lacking(&error).into());
         let Mount { opened, options, log, threads, source, trace, wanted, prepared } = self;
-        let Opened { volume, name, writable, shared, keeping, warnings: _ } = opened;
-        let terms = terms(&options, writable, &volume);
-        let guard = Guard::as_asked(options.asked_permissions(), options.allow_other, writable);
+        let Opened { volume, name, writable, shared, keeping, stored, warnings: _ } = opened;
+        let is_served_writable = writable && !options.read_only;
+        let terms = terms(&options, is_served_writable, &volume);
+        let guard = Guard::as_asked(options.asked_permissions(), options.allow_other, is_served_writable);
         let guard = guard.map_err(|why| about(&directory, why.into()))?;
         let how = fuse::Options {
             own_permissions: guard.is_some() || options.fake_root,
@@ -189,18 +205,23 @@ impl Mount {
         let every = Duration::from_secs(u64::from(options.commit));
         let begin = || {
             let session = Session::start_by(Arc::clone(&mounter), service, &directory, &how)?;
-            let channel = channel(&tree, &session, options.allow_other, waiting)?;
+            let device = tuning::device_of(session.directory())?;
+            let channel = channel(&tree, &session, (device, options.allow_other), waiting)?;
             tree.served_by(transport_name(session.transport()), session.scheduling(), session.catch_up());
             let keeper = writable.then(|| Keeper::start(Arc::clone(&tree), every)).transpose()?;
-            Ok((session, channel, keeper))
+            Ok((session, device, channel, keeper))
         };
-        let (session, channel, keeper) = before_others(begin).map_err(failed)?;
+        let begun = before_others(begin).map_err(failed);
+        let (session, device, channel, keeper) = begun.inspect_err(|_| drop(tree.close()))?;
         let transport = session.transport();
         tree.limited_by(Limits::raise(&directory, below), session.notifier());
         tree.look_at_room();
-        let parts = Parts { session, channel, keeper, prefetch, traced, outside };
         let advice = tuning::advice(options.transport, transport);
-        Ok(Mounted { tree, name, directory, transport, advice, mounter, _shared: shared, parts: Some(parts) })
+        let log = Arc::clone(tree.log());
+        let whole =
+            Served { tree, name: name.clone(), directory: directory.clone(), _shared: shared, stored };
+        let parts = Parts { whole, session, channel, keeper, prefetch, traced, outside };
+        Ok(Mounted { log, name, directory, device, transport, advice, mounter, parts: Some(parts) })
     }
 }
 
@@ -275,10 +296,45 @@ fn terms(options: &MountOptions, writable: bool, volume: &Volume) -> Terms {
 }
 
 /// Waits for programs that work on the mount.
-fn channel(tree: &Arc<Tree>, session: &Session, for_all: bool, waiting: Listener) -> io::Result<Server> {
-    let device = tuning::device_of(session.directory())?;
-    let served = Arc::clone(tree) as Arc<dyn Served>;
-    Server::start(served, tree.tickets(), session.notifier(), (device, for_all), waiting)
+fn channel(tree: &Arc<Tree>, session: &Session, how: (u64, bool), waiting: Listener) -> io::Result<Server> {
+    let served = Arc::clone(tree) as Arc<dyn control::Served>;
+    Server::start(served, tree.tickets(), session.notifier(), how, waiting)
+}
+
+/// The volume that is served, and the names for messages about it.
+struct Served {
+    tree: Arc<Tree>,
+    name: String,
+    directory: PathBuf,
+    _shared: Option<platfs_open::door::Shared>,
+    stored: stores::Written,
+}
+
+impl Served {
+    /// Closes the volume after its unmount, and that of a store below it.
+    fn close(self) -> Result<(), String> {
+        let closed = self.tree.close().map_err(|error| error.to_string());
+        // The store may have all of it although the volume says that something failed.
+        let stored = self.stored.close().map_err(|error| error.to_string());
+        let closed = match (closed, stored) {
+            (Err(first), Err(second)) if first != second => Err(format!("{first}; {second}")),
+            (closed, stored) => closed.and(stored),
+        };
+        let (whole, log) = (&self.name, self.tree.log());
+        if let Err(error) = &closed {
+            log.complain(format!("{whole} was not closed in order: {error}"));
+        }
+        log.say(Detail::Lifecycle, format!("{whole} unmounted; {}", self.tree.summary()));
+        closed
+    }
+
+    fn end_trace(&self, traced: Trace) {
+        if let Some((traced, path)) = traced
+            && let Err(error) = traced.end()
+        {
+            self.tree.log().complain(format!("{}: the trace is not whole: {error}", path.display()));
+        }
+    }
 }
 
 /// Parts that serve, in the order in which they end.
@@ -288,19 +344,41 @@ struct Parts {
     keeper: Option<Keeper>,
     prefetch: Option<Prefetch>,
     traced: Trace,
+    whole: Served,
     outside: Option<Arc<Outside>>,
 }
 
-/// A volume that is mounted, until this ends or somebody unmounts it. One that is dropped is unmounted, lazily where files are
-/// open, and its failures go to the log.
+impl Parts {
+    /// Waits for the unmount, and closes everything.
+    fn end(self) -> Result<(), MountError> {
+        let Parts { whole, session, channel, keeper, prefetch, traced, outside } = self;
+        let (name, directory) = (whole.name.clone(), whole.directory.clone());
+        let done = session.wait();
+        let ending = channel.ending();
+        drop((channel, keeper, prefetch));
+        ending.begin();
+        whole.end_trace(traced);
+        let closed = whole.close();
+        if let Some(outside) = outside {
+            outside.end();
+        }
+        ending.finish(closed.as_ref().map(drop).map_err(ToString::to_string));
+        closed.map_err(|why| MountError { subject: name, why: why.into() })?;
+        done.map_err(|error| about(&directory, memory::lacking(&error).into()))
+    }
+}
+
+/// A volume that is mounted, until this ends or somebody unmounts it. One that is dropped is unmounted. Where files are open it
+/// vanishes at once, and is closed on a thread of its own when the last of them is closed; failures go to the log then.
 pub struct Mounted {
-    tree: Arc<Tree>,
+    log: Arc<Log>,
     name: String,
     directory: PathBuf,
+    /// Number of the mount's file system.
+    device: u64,
     transport: Transport,
     advice: Option<String>,
     mounter: Arc<dyn Mounter>,
-    _shared: Option<platfs_open::door::Shared>,
     parts: Option<Parts>,
 }
 
@@ -332,7 +410,7 @@ impl Mounted {
     /// The log.
     #[must_use]
     pub fn log(&self) -> &Arc<Log> {
-        self.tree.log()
+        &self.log
     }
 
     /// Something that can unmount it from another thread, while one waits for the end.
@@ -341,32 +419,12 @@ impl Mounted {
         Arc::clone(&self.mounter)
     }
 
-    /// The counts of the mount, as `plat stats` shows them.
-    ///
-    /// # Errors
-    /// It is not mounted any more.
-    pub fn statistics(&self) -> Result<Map<String, Value>, String> {
-        statistics::of(&self.directory)
-    }
-
-    /// Makes everything stable that programs wrote.
-    ///
-    /// # Errors
-    /// The kernel's, or the device's.
-    pub fn sync(&self) -> io::Result<()> {
-        let root = platfs_host::path::open(&self.directory, rustix::fs::OFlags::DIRECTORY)?;
-        Ok(rustix::fs::syncfs(&root)?)
-    }
-
     /// Unmounts it, and waits for its end.
     ///
     /// # Errors
-    /// Files are open in it, and it stays mounted until they are closed; what was written could not be stored.
-    pub fn unmount(mut self) -> Result<(), MountError> {
-        let unmounted = self.mounter.unmount(&self.directory, false);
-        if let Err(error) = unmounted {
-            return Err(about(&self.directory, error.into()));
-        }
+    /// Files are open in it: then it stays mounted, and this can be called again. What was written could not be stored.
+    pub fn unmount(&mut self) -> Result<(), MountError> {
+        self.detach(false).map_err(|error| about(&self.directory, error.into()))?;
         self.end()
     }
 
@@ -379,46 +437,16 @@ impl Mounted {
     }
 
     fn end(&mut self) -> Result<(), MountError> {
-        let Some(parts) = self.parts.take() else { return Ok(()) };
-        let Parts { session, channel, keeper, prefetch, traced, outside } = parts;
-        let done = session.wait();
-        let ending = channel.ending();
-        drop((channel, keeper, prefetch));
-        ending.begin();
-        self.end_trace(traced);
-        let closed = self.close();
-        self._shared = None;
-        if let Some(outside) = outside {
-            outside.end();
-        }
-        ending.finish(closed.as_ref().map(drop).map_err(ToString::to_string));
-        closed.map_err(|why| MountError { subject: self.name.clone(), why: why.into() })?;
-        done.map_err(|error| about(&self.directory, memory::lacking(&error).into()))
+        self.parts.take().map_or(Ok(()), Parts::end)
     }
 
-    fn end_trace(&self, traced: Trace) {
-        if let Some((traced, path)) = traced
-            && let Err(error) = traced.end()
-        {
-            self.log().complain(format!("{}: the trace is not whole: {error}", path.display()));
+    /// Unmounts it, if it is still what lies on the directory.
+    fn detach(&self, lazy: bool) -> io::Result<()> {
+        match tuning::device_of(&self.directory) {
+            // Somebody has unmounted it already: only its end is left.
+            Ok(found) if found != self.device => Ok(()),
+            _ => self.mounter.unmount(&self.directory, lazy),
         }
-    }
-
-    /// Closes the volume after its unmount, and that of a store below it.
-    fn close(&self) -> Result<(), String> {
-        let closed = self.tree.close().map_err(|error| error.to_string());
-        // The store may have all of it although the volume says that something failed.
-        let stored = stores::close_all().map_err(|error| error.to_string());
-        let closed = match (closed, stored) {
-            (Err(first), Err(second)) if first != second => Err(format!("{first}; {second}")),
-            (closed, stored) => closed.and(stored),
-        };
-        let whole = &self.name;
-        if let Err(error) = &closed {
-            self.log().complain(format!("{whole} was not closed in order: {error}"));
-        }
-        self.log().say(Detail::Lifecycle, format!("{whole} unmounted; {}", self.tree.summary()));
-        closed
     }
 }
 
@@ -427,10 +455,15 @@ impl Drop for Mounted {
         if self.parts.is_none() {
             return;
         }
-        let unmount = |lazy| self.mounter.unmount(&self.directory, lazy);
-        if unmount(false).is_ok() || unmount(true).is_ok() {
+        let is_free = self.detach(false).is_ok();
+        let is_lazy = !is_free && self.detach(true).is_ok();
+        let Some(parts) = self.parts.take() else { return };
+        if is_free {
             // The log has what failed.
-            let _ = self.end();
+            let _ = parts.end();
+        } else if is_lazy {
+            // This thread may have the files open that it would wait for.
+            let _ = std::thread::Builder::new().name("unmount".into()).spawn(move || parts.end());
         }
     }
 }
@@ -446,8 +479,11 @@ mod tests {
     use platfs::{OpenOptions, Volume};
     use testkit::tool;
 
+    use ondisk::quota::QuotaKind;
+
     use super::Mount;
     use crate::live::Live;
+    use crate::mount::quotas::{self, Deed};
 
     type Tested = Result<(), Box<dyn std::error::Error>>;
 
@@ -481,7 +517,7 @@ mod tests {
         fs::create_dir(&directory)?;
         made(&image)?;
 
-        let mounted = Mount::image(&image, "noatime".parse()?)?.at(&directory)?;
+        let mut mounted = Mount::image(&image, "noatime".parse()?)?.at(&directory)?;
         fs::create_dir(directory.join("a"))?;
         fs::write(directory.join("a/file"), "hello")?;
         let live = Live::at(&directory);
@@ -490,6 +526,9 @@ mod tests {
         live.remove("a")?;
         live.snapshot(&File::options().read(true).write(true).create_new(true).open(top.path().join("s"))?)?;
         assert_eq!(live.statistics()?["writable"], true);
+        let held = File::open(directory.join("b/file"))?;
+        assert!(mounted.unmount().is_err() && directory.join("b/file").exists());
+        drop(held);
         mounted.unmount()?;
 
         assert!(fs::read_dir(&directory)?.next().is_none());
@@ -515,5 +554,59 @@ mod tests {
         drop(mounted);
         assert_eq!(fs::read_dir(&directory)?.count(), 0);
         Ok(())
+    }
+
+    #[test]
+    fn what_others_unmounted_or_programs_hold_is_closed_in_order() -> Tested {
+        if !can_mount("what_others_unmounted_or_programs_hold_is_closed_in_order") {
+            return Ok(());
+        }
+        let top = tempfile::tempdir()?;
+        let (image, directory) = (top.path().join("disk.img"), top.path().join("m"));
+        fs::create_dir(&directory)?;
+        made(&image)?;
+        // Somebody else unmounts it: its end stores what waits.
+        let mounted = Mount::image(&image, "noatime".parse()?)?.at(&directory)?;
+        fs::write(directory.join("first"), "1")?;
+        rustix::mount::unmount(&directory, rustix::mount::UnmountFlags::empty())?;
+        drop(mounted);
+        assert!(opened(&image)?.resolve(b"/first").is_ok());
+        // A program that has a file open in its own mount doesn't wait for itself.
+        let mounted = Mount::image(&image, "noatime".parse()?)?.at(&directory)?;
+        let held = File::open(directory.join("first"))?;
+        drop(mounted);
+        assert!(!directory.join("first").exists());
+        drop(held);
+        Ok(())
+    }
+
+    #[test]
+    fn every_live_verb_does_its_work() -> Tested {
+        if !can_mount("every_live_verb_does_its_work") {
+            return Ok(());
+        }
+        let top = tempfile::tempdir()?;
+        let (image, directory) = (top.path().join("disk.img"), top.path().join("m"));
+        fs::create_dir(&directory)?;
+        made(&image)?;
+        let mut mounted = Mount::image(&image, "noatime".parse()?)?.at(&directory)?;
+        let live = Live::at(mounted.directory());
+        fs::write(directory.join("file"), vec![7; 1 << 20])?;
+        live.sync()?;
+        let crashed = top.path().join("crashed");
+        fs::copy(&image, &crashed)?;
+        let volume = opened(&crashed)?;
+        assert_eq!(volume.metadata(volume.resolve(b"/file")?)?.size, 1 << 20);
+        let least = live.least_size()?;
+        assert!(least.bytes_before == 64 << 20 && least.bytes_after < 48 << 20, "{least:?}");
+        assert_eq!(live.resize(48 << 20)?.bytes_after, 48 << 20);
+        assert_eq!(live.defragment("/")?["failed"], 0);
+        live.trim(0)?;
+        let user = QuotaKind::User;
+        live.quota(Deed::Switch(quotas::bits(&[user]), 0))?;
+        assert_eq!(live.quota(Deed::Show(user, 0))?.kinds.len(), 1);
+        // A slash in front leads nowhere else.
+        assert!(live.remove("/etc/none").is_err_and(|error| error.to_string().contains("m/etc")));
+        Ok(mounted.unmount()?)
     }
 }

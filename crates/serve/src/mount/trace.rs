@@ -1,4 +1,4 @@
-//! `plat mount --trace`: the calls that a mount answers, a line each (docs/trace.md).
+//! Writes the calls that a mount answers into a file, a line each (`plat mount --trace`, docs/trace.md).
 //!
 //! The thread that answers a call only hands it over; a thread of its own finds paths and writes. Excludes what
 //! calls do: they go on to the service. A trace that can't be written never fails a call: the trace ends there,

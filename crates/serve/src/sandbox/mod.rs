@@ -6,8 +6,8 @@
 //! | `calls` | system calls, by seccomp |
 //! | `planted` | for tests, in no release: what a program in a stranger's hands would try |
 //!
-//! Owns: the plan of a cage as plain data, its order, and the account of what holds. Excludes which command needs what: the
-//! commands say that. Both parts hold for the thread that enters and for those that it starts later, so that a cage is
+//! Owns: the plan of a cage as plain data, its order, and the account of what holds. Excludes which server or command needs
+//! what: they hand in a plan. Both parts hold for the thread that enters and for those that it starts later, so that a cage is
 //! entered before there are others. There is no way out.
 
 mod calls;

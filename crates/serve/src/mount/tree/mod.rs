@@ -288,7 +288,7 @@ impl Tree {
     /// # Errors
     /// As [`Volume::close`].
     pub fn close(&self) -> platfs::Result<()> {
-        if !self.terms.writable {
+        if !self.volume.is_writable() {
             return Ok(());
         }
         self.volume.uses().release_all();
