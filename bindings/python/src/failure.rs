@@ -95,9 +95,9 @@ pub(crate) fn at(path: &[u8]) -> impl Fn(platfs::Error) -> PyErr + use<> {
     move |error| with_path(&error, error.errno(), Some(path.clone()))
 }
 
-create_exception!(platfs, NotAnImage, PyOSError, "What is named holds no ext2, ext3 or ext4 volume.");
+create_exception!(platfs, NotAnImage, PyOSError, "The file or device holds no ext2, ext3 or ext4 volume.");
 
-/// An error of opening an image: what holds no volume is no damaged one.
+/// Makes the error of an opening that failed: a [`NotAnImage`] if there is no superblock.
 pub(crate) fn unopened(device: &dyn Device, error: &platfs::Error, path: String) -> PyErr {
     if !matches!(error, platfs::Error::Corrupt(_)) || platfs::read_superblock(device).is_ok() {
         return opening(path)(error);

@@ -172,7 +172,8 @@ pub(crate) fn push(
     Ok((done.size, done.chunks, done.new_chunks, done.sent_bytes))
 }
 
-/// A volume of a store that is written. At the end others learn that it is free; what was flushed is stable without that.
+/// A volume of a store that is open for writing, and is closed when it is dropped, so that others learn that it is free. A
+/// failure to close loses nothing that was flushed.
 struct ClosedOnDrop(Volume);
 
 impl Drop for ClosedOnDrop {

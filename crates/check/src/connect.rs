@@ -20,9 +20,9 @@ use platfs_device::Result;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Visit {
     Unseen,
-    /// It is on the way that is being gone.
+    /// It is on the path that is followed now.
     OnPath,
-    /// It was gone.
+    /// The path from it was followed before.
     Done,
 }
 
@@ -32,7 +32,7 @@ enum Visit {
 /// Repairs take more memory than they may.
 pub(super) fn check(subject: &mut Subject, facts: &mut Facts, report: &mut Report<'_>) -> Result<()> {
     root(subject, facts, report)?;
-    let mut climb = Climb { ways: vec![Visit::Unseen; facts.directories.len()], path: Vec::new() };
+    let mut climb = Climb { visits: vec![Visit::Unseen; facts.directories.len()], path: Vec::new() };
     for row in 0..facts.directories.len() {
         climb.from(row, subject, facts, report)?;
     }
@@ -72,8 +72,8 @@ fn is_here(facts: &Facts, directory: &Directory) -> bool {
 
 /// The ways up from all directories.
 struct Climb {
-    ways: Vec<Visit>,
-    /// Rows on the way that is being gone.
+    visits: Vec<Visit>,
+    /// Rows on the path that is followed now.
     path: Vec<usize>,
 }
 
@@ -89,7 +89,7 @@ impl Climb {
         self.path.clear();
         let mut at = row;
         while let Some(directory) = facts.directories.get(at).copied() {
-            let Some(way) = self.ways.get_mut(at) else { break };
+            let Some(way) = self.visits.get_mut(at) else { break };
             match *way {
                 Visit::Done => break,
                 Visit::OnPath => {
@@ -112,7 +112,7 @@ impl Climb {
         }
         for row in &self.path {
             // Rows get on the path only after their own state was changed.
-            *invariant!(self.ways.get_mut(*row), "each row on the path has a state") = Visit::Done;
+            *invariant!(self.visits.get_mut(*row), "each row on the path has a state") = Visit::Done;
         }
         Ok(())
     }

@@ -46,7 +46,7 @@ impl Fields<'_, '_, '_> {
     }
 }
 
-/// Checks fields that need nothing but the superblock; whether backups have copies of what was repaired.
+/// Checks fields that need nothing but the superblock; returns true if backups have copies of what was repaired.
 pub(super) fn check(raw: &mut RawSuperblock, now: i64, report: &mut Report<'_>) -> bool {
     let mut fields = Fields { raw, report, lasting: false };
     sizes(&mut fields);

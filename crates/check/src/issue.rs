@@ -54,7 +54,7 @@ impl Location {
 /// Something that is not as the format wants it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Issue {
-    /// Which rule is broken.
+    /// The rule that is broken.
     pub kind: &'static Kind,
     /// Where.
     pub place: Location,

@@ -57,7 +57,7 @@ pub(super) fn check(subject: &mut Subject, facts: &Facts, report: &mut Report<'_
     Ok(())
 }
 
-/// A journal on another device, which is not looked at, must be the only one; whether it is forgotten.
+/// A journal on another device, which is not looked at, must be the only one; returns true if it is forgotten.
 fn outside(subject: &mut Subject, named: u32, has: bool, report: &mut Report<'_>) -> bool {
     let (rule, found, repair) = match (named, has) {
         (0, true) => return false,

@@ -141,7 +141,7 @@ fn find_or_make(
     Ok(Some(number))
 }
 
-/// Takes the name from what is no home, which is adopted unless it has other names; whether it was to be so.
+/// Takes the name from what is no home, which is adopted unless it has other names; returns true if it was to be so.
 fn displace(
     subject: &Subject,
     facts: &mut Facts,

@@ -131,13 +131,13 @@ impl Bits {
         Bits(Paged::new(bound.div_ceil(64), 9, budget))
     }
 
-    /// Adds a number; whether it is new. A number behind the bound changes nothing and is not new.
+    /// Adds a number; returns true if it is new. A number behind the bound changes nothing and is not new.
     pub(super) fn insert(&self, number: u64) -> bool {
         let bit = 1 << (number & 63);
         self.0.cell(number >> 6).is_some_and(|cell| cell.fetch_or(bit, Ordering::Relaxed) & bit == 0)
     }
 
-    /// Takes a number out; whether it was there.
+    /// Takes a number out; returns true if it was there.
     pub(super) fn remove(&self, number: u64) -> bool {
         let bit = 1 << (number & 63);
         self.0.seen(number >> 6).is_some_and(|cell| cell.fetch_and(!bit, Ordering::Relaxed) & bit != 0)
@@ -245,7 +245,7 @@ impl Nibbles {
         _ = self.update(number, |_| Some(value));
     }
 
-    /// Changes a value unless that gives none; whether it did.
+    /// Changes a value unless that gives none; returns true if it did.
     fn update(&self, number: u64, change: impl Fn(u8) -> Option<u8>) -> bool {
         let (shift, Some(cell)) = (Self::shift(number), self.0.cell(number >> 1)) else { return false };
         let changed = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |both| {

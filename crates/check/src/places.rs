@@ -70,7 +70,7 @@ fn clusters(subject: &Subject, span: &Span) -> (u64, u64) {
     (cluster(span.start), cluster(span.end - 1) + 1)
 }
 
-/// Claims all; whether no cluster had two structures.
+/// Claims all; returns true if no cluster had two structures.
 fn claim_all(subject: &Subject, facts: &Facts) -> bool {
     let mut once = true;
     for span in spans(subject) {

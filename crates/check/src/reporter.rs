@@ -56,7 +56,7 @@ impl<'s> Report<'s> {
         Report { sink, summary: Summary::default(), held: false, over: false }
     }
 
-    /// Reports an issue; whether it is to be repaired. An issue without a repair stays.
+    /// Reports an issue; returns true if it is to be repaired. An issue without a repair stays.
     pub(super) fn found(&mut self, kind: &'static Kind, finding: Finding) -> bool {
         if self.over {
             return false;

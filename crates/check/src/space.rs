@@ -302,7 +302,7 @@ impl Repair<'_, '_, '_> {
         Ok(())
     }
 
-    /// Reports a bitmap that is wrong; whether to repair it, `None` where all is well.
+    /// Reports a bitmap that is wrong; returns true if it is to be repaired, `None` where all is well.
     fn tell(
         &mut self,
         side: &BitmapState,
@@ -376,7 +376,8 @@ impl Repair<'_, '_, '_> {
         Ok(())
     }
 
-    /// Reports a count that differs from what was found; returns true if it is to be mended. Silent where an issue explains it.
+    /// Reports a count that differs from what was found; returns true if it is to be mended. Silent where an issue explains
+    /// it.
     fn count(&mut self, kind: &'static Kind, group: Option<Group>, count: Count) -> bool {
         let Count { stated, found, follows } = count;
         if stated == found {

@@ -1,4 +1,4 @@
-//! Which issues endanger others: before their repair, a change elsewhere in the volume may overwrite or free what
+//! Issues that endanger others: before their repair, a change elsewhere in the volume may overwrite or free what
 //! belongs to a file that has no fault.
 //!
 //! Owns: that decision. An image made to deceive has right checksums, and a verb can't see from where it stands that a

@@ -32,7 +32,7 @@ pub enum Failure {
 pub struct Trouble {
     /// One line, `SUBJECT: what, where, remedy`.
     text: String,
-    /// The subject, if it is known apart.
+    /// Subject of the failure, if it is known apart from the text.
     file: Option<String>,
     kind: &'static str,
 }
@@ -56,7 +56,7 @@ impl Display for Trouble {
 }
 
 impl Trouble {
-    /// The subject, if it is known apart.
+    /// Subject of the failure, if it is known apart from the text.
     #[must_use]
     pub fn file(&self) -> Option<&str> {
         self.file.as_deref()

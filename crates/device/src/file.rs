@@ -13,6 +13,9 @@ pub struct FileDevice {
     size: AtomicU64,
     flushes: bool,
     unshared: bool,
+    /// Its lock ends with it.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "locks are Linux's"))]
+    locked: bool,
 }
 
 impl FileDevice {
@@ -23,7 +26,7 @@ impl FileDevice {
     pub fn new(mut file: File) -> io::Result<Self> {
         // Seeking, unlike metadata, also gives the size of block devices.
         let size = file.seek(SeekFrom::End(0))?;
-        Ok(FileDevice { file, size: AtomicU64::new(size), flushes: true, unshared: false })
+        Ok(FileDevice { file, size: AtomicU64::new(size), flushes: true, unshared: false, locked: false })
     }
 
     /// As [`FileDevice::new`], of a file that no other program has locked (flock, on Linux). The lock ends with the
@@ -34,7 +37,9 @@ impl FileDevice {
     pub fn locked(file: File) -> io::Result<Self> {
         #[cfg(target_os = "linux")]
         lock(&file)?;
-        Self::new(file)
+        let mut device = Self::new(file)?;
+        device.locked = true;
+        Ok(device)
     }
 
     /// Flushing does nothing: for files that are still being made, where waiting for the disk would be wasted.
@@ -67,6 +72,17 @@ impl FileDevice {
                 Ok(fallocate(&self.file, flags, offset, len)?)
             }
             done => Ok(done?),
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        // A process that another thread is just starting has a copy of the descriptor until it runs its program. The lock would
+        // stay with that copy if only this one were closed.
+        if self.locked {
+            let _ = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock);
         }
     }
 }
@@ -318,6 +334,24 @@ mod tests {
             let window = Window::new(device, 8 << 20, 16 << 20).unwrap();
             assert_eq!((window.data_from(5), window.data_from(16 << 20)), (16 << 20, 16 << 20));
         }
+    }
+
+    /// A process that is just being started has a copy of each descriptor of this one.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_lock_ends_with_its_device_whoever_has_a_copy_of_the_descriptor() {
+        use super::FileDevice;
+
+        let path = std::env::temp_dir().join(format!("platfs-locked-{}", std::process::id()));
+        let first = std::fs::File::create_new(&path).unwrap();
+        let second = || std::fs::File::open(&path).unwrap();
+        let copy = first.try_clone().unwrap();
+        let device = FileDevice::locked(first).unwrap();
+        assert_eq!(FileDevice::locked(second()).unwrap_err().kind(), ErrorKind::ResourceBusy);
+        drop(device);
+        FileDevice::locked(second()).unwrap();
+        drop(copy);
+        std::fs::remove_file(&path).unwrap();
     }
 
     /// A file whose calls do three bytes at most, are interrupted now and then, and end at byte 8.

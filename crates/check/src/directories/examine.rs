@@ -171,7 +171,7 @@ impl Directory<'_, '_> {
         true
     }
 
-    /// Walks the index, if there should be one; whether the roles of blocks are known by it.
+    /// Walks the index, if there should be one; returns true if the roles of blocks are known by it.
     fn index(
         &mut self,
         blocks: &Blocks,
@@ -388,7 +388,7 @@ fn is_root(bytes: &[u8], layout: Layout) -> bool {
     entries.nth(1).is_some_and(|entry| entry.offset + entry.len == bytes.len())
 }
 
-/// Makes room for a tail behind the last entry of a block; whether there is any.
+/// Makes room for a tail behind the last entry of a block; returns true if there is any.
 fn make_tail(bytes: &mut [u8], layout: Layout) -> bool {
     let space = layout.leaf_space();
     if !chain_reaches(bytes, layout, space) {

@@ -163,7 +163,7 @@ impl Examiner<'_> {
         changed
     }
 
-    /// Reports the entry at a byte, which breaks a rule; whether the chain is to be mended there.
+    /// Reports the entry at a byte, which breaks a rule; returns true if the chain is to be mended there.
     fn broken(
         &mut self,
         bytes: &[u8],
@@ -437,7 +437,7 @@ impl Examiner<'_> {
         });
     }
 
-    /// Looks whether the name was there before; whether its entry is to be removed now.
+    /// Looks whether the name was there before; returns true if its entry is to be removed now.
     fn duplicate(
         &mut self,
         bytes: &[u8],
@@ -469,7 +469,7 @@ impl Examiner<'_> {
         mend && (same || opaque)
     }
 
-    /// Examines `.` and `..` at the front of a directory's first block, once; whether they were changed.
+    /// Examines `.` and `..` at the front of a directory's first block, once; returns true if they were changed.
     pub(super) fn head(
         &mut self,
         bytes: &mut [u8],
@@ -497,7 +497,7 @@ impl Examiner<'_> {
         changed
     }
 
-    /// Sees to it that a directory's first block begins with `.` and `..`; whether it was changed.
+    /// Sees to it that a directory's first block begins with `.` and `..`; returns true if it was changed.
     fn dots(&mut self, bytes: &mut [u8], region: &RegionLocation, reporter: &mut Reporter<'_, '_>) -> bool {
         let own = self.inode.number();
         let first = entries_without_tail(bytes, self.layout).next().and_then(Result::ok);

@@ -41,7 +41,7 @@ const PIECE: usize = 128;
 /// `s_encoding_flags`: names that are no text are refused.
 const ENCODING_STRICT: u16 = 1;
 
-/// Which inodes names may lead to, and what they may be.
+/// Inodes that names may lead to, and the kinds that these may have.
 pub(super) struct Bounds {
     pub(super) inodes: u32,
     first: u32,

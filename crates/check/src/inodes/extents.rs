@@ -38,7 +38,7 @@ fn entry(bytes: &[u8], index: u16) -> &[u8] {
     bytes.get(at..at + ENTRY_LEN).unwrap_or_default()
 }
 
-/// Takes from extents what is behind a file block; whether that was anything.
+/// Takes from extents what is behind a file block; returns true if that was anything.
 fn cut_at(extents: &mut Vec<Extent>, end: u64) -> bool {
     let behind = extents.iter().any(|extent| extent.logical_end() > end);
     extents.retain(|extent| u64::from(extent.logical.0) < end);
@@ -149,7 +149,7 @@ impl Examination<'_, '_, '_, '_> {
         })
     }
 
-    /// A root that is no node; whether something could be made of it.
+    /// A root that is no node; returns true if something could be made of it.
     fn root(&mut self, root: &mut [u8; 60], walk: &mut Walk) -> bool {
         let head = Head::read(root);
         let signs = [

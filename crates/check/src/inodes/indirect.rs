@@ -91,7 +91,7 @@ impl Examination<'_, '_, '_, '_> {
         walk
     }
 
-    /// Examines pointers that stand together; whether some of them were cleared.
+    /// Examines pointers that stand together; returns true if some of them were cleared.
     fn pointers(&mut self, bytes: &mut [u8], level: Level, walk: &mut Walk) -> bool {
         let Level { depth, base, .. } = level;
         let span = block_map::span(self.subject().geometry.block_size, depth);

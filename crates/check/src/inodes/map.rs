@@ -76,7 +76,7 @@ impl Examination<'_, '_, '_, '_> {
         }
     }
 
-    /// Reports a fault of the map; whether it is to be mended.
+    /// Reports a fault of the map; returns true if it is to be mended.
     pub(super) fn tell_map(
         &mut self,
         kind: &'static Kind,

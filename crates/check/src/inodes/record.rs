@@ -127,7 +127,7 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
         self.inode().flags().intersects(flags)
     }
 
-    /// Reports something about the inode; whether it is to be mended, which then counts as a change
+    /// Reports something about the inode; returns true if it is to be mended, which then counts as a change
     /// of the record.
     pub(super) fn tell(&mut self, kind: &'static Kind, words: impl FnOnce(&Inode) -> Finding) -> bool {
         let inode = &self.scratch.inode;
@@ -299,7 +299,7 @@ impl<'x, 'p, 'r, 's> Examination<'x, 'p, 'r, 's> {
         if self.changed { self.pass.subject.write_inode(&mut self.scratch.inode) } else { Ok(()) }
     }
 
-    /// Reserved inodes, hidden files and the root; whether nothing more is to be asked.
+    /// Reserved inodes, hidden files and the root; returns true if nothing more is to be asked.
     fn special(&mut self, role: Role) -> bool {
         match role {
             Role::Ordinary => false,

@@ -84,7 +84,7 @@ impl<'a> Region<'a> {
         if self.in_inode { INODE_HEADER_LEN } else { 0 }
     }
 
-    /// Shows each entry, until `each` has seen enough; whether the end of the list is right too.
+    /// Shows each entry, until `each` has seen enough; returns true if the end of the list is right too.
     /// `spans` is memory to use.
     pub(super) fn walk(
         self,

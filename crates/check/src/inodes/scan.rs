@@ -130,7 +130,7 @@ fn is_unread(unread: &[(Block, Group, String)], offset: u64, subject: &Subject) 
     unread.iter().any(|(bad, ..)| *bad == block)
 }
 
-/// Reads a piece of a table, block by block where it can't be read as a whole; whether all was read.
+/// Reads a piece of a table, block by block where it can't be read as a whole; returns true if all was read.
 fn read(
     subject: &Subject,
     start: u64,

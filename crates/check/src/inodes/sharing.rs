@@ -97,7 +97,7 @@ struct Plan<'a> {
     journal_gone: bool,
 }
 
-/// Gives every shared cluster one owner; whether the journal has no blocks any more, and is to be given up.
+/// Gives every shared cluster one owner; returns true if the journal has no blocks any more, and is to be given up.
 ///
 /// # Errors
 /// Repairs take more memory than they may.

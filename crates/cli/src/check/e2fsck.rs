@@ -89,7 +89,7 @@ impl Options {
         }
     }
 
-    /// Returns true if to print the time.
+    /// Returns true if the time is to be printed.
     #[must_use]
     pub fn times(&self) -> bool {
         self.timing > 0

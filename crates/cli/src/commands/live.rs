@@ -1,5 +1,5 @@
-//! Parts that commands share which work on a mount through its server: whether they do, the files that they bring to it, how far
-//! it is, and what they say.
+//! Parts shared by commands that work on a mount through its server: the choice of a mount, the files that they bring,
+//! progress and messages.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, FileTimes};

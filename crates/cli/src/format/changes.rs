@@ -16,7 +16,7 @@ use super::{ON_ERROR, one_of, usage};
 use crate::clock::seconds as now;
 use crate::console::Failure;
 
-/// What is to change. Lists are separated by commas.
+/// Changes that are asked for. Lists are separated by commas.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Changes (as in tune2fs)")]
 pub struct ChangeArgs {

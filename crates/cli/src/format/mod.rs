@@ -22,7 +22,7 @@ pub use uuid::UuidChoice;
 pub const ENVIRONMENT: &str = "Environment:\n  SOURCE_DATE_EPOCH  \
      Seconds since 1970 that are taken for the time of the change; no time of a file is later";
 
-/// What a volume shall look like. Lists are separated by commas.
+/// Properties of a new volume. Lists are separated by commas.
 #[derive(Args, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Format options (as in mke2fs)")]
 pub struct FormatArgs {

@@ -174,7 +174,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
     ("plat mkfs unsized.img", "plat mkfs unsized.img 64M", AS_PRINTED),
     ("plat mkfs -c -q tested.img 8M", "leave it out", "plat mkfs -q tested.img 8M"),
     ("plat mkfs -t xfs typed.img 8M", "ext2, ext3, ext4", "plat mkfs -t ext3 typed.img 8M"),
-    ("plat build notes noted.img", "a source is a directory", "plat build tree noted.img"),
+    ("plat build notes noted.img", "a source must be a directory", "plat build tree noted.img"),
     ("plat mkfs -q closed/x.img 8M", "~/x.img", "plat mkfs -q ~/x.img 8M"),
     ("plat build tree closed/named.img", "~/named.img", "plat build tree ~/named.img"),
     ("plat build --force tree notes", "rm notes", AS_PRINTED),
