@@ -1,6 +1,6 @@
 //! Space promised to delayed writes: an owned token which gives itself back.
 //!
-//! [`FreeAccounting`] counts clusters that are free and not promised. Every allocation passes through it,
+//! `FreeAccounting` counts clusters that are free and not promised. Every allocation passes through it,
 //! so the free space can't fall below what is promised. While there is plenty, each thread takes
 //! from and gives to credits of its own; when the common account runs short all credits are called
 //! in, so that what is refused is really not there.

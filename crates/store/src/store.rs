@@ -116,7 +116,7 @@ impl Store {
         }
     }
 
-    /// The store, with what tells it from all others (see [`Address::place`](crate::Address::place)).
+    /// The store, with an identity that tells it from all others.
     #[must_use]
     pub fn at(self, identity: String) -> Self {
         Store { identity, ..self }
