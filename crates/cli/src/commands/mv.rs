@@ -17,8 +17,6 @@ use crate::sandbox;
 use crate::text::Shown;
 use crate::writing::{self, Place, Source, Sources, Target};
 
-/// Said of a file that is there.
-
 /// Arguments of `plat mv`.
 #[derive(Args, Debug)]
 pub struct Mv {
