@@ -115,8 +115,11 @@ pub(super) fn done(
 }
 
 /// Gives back the block that a name was in, if it was the last there. Where maps and indexes move instead of being
-/// changed in place, that would write blocks that nothing else changes, and is left to [`DirMut::pack`].
+/// changed in place, that would write blocks that nothing else changes, and is left to [`DirMut::pack`]. Linux keeps it.
 fn give_back(writer: &mut DirMut<'_, '_>, at: FileBlock, name: &[u8]) -> Result<()> {
+    if writer.is_as_linux() {
+        return Ok(());
+    }
     if !writer.dir.flags().contains(InodeFlags::INDEX) {
         return drop_empty_tail(writer, at);
     }

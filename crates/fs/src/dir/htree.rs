@@ -26,6 +26,10 @@ use crate::format::Format;
 pub(crate) use shrink::Packed;
 pub(super) use shrink::{drop_if_empty, pack};
 pub(super) use sound::is_sound;
+use split::{Halves, LeafEntry};
+
+/// Bytes of `.` and `..`.
+const DOTS: usize = 24;
 
 /// One index block on the way to a leaf.
 #[derive(Clone, Copy, Debug)]
@@ -217,19 +221,21 @@ pub(super) fn insert(writer: &mut DirMut<'_, '_>, record: &Record<'_>) -> Result
     if linear::insert_into_block(writer, path.leaf, block, &bytes, record)? {
         return Ok(());
     }
-    let mut records = vec![*record];
+    let mut entries = Vec::new();
     for entry in dirent::entries(&bytes, writer.layout) {
         let entry = entry.map_err(|broken| writer.reader().broken(path.leaf, broken))?;
-        records.extend(entry.record());
+        entries.extend(entry.record().map(|record| LeafEntry { record, len: entry.len }));
     }
-    if records.iter().map(Record::needs).sum::<usize>() <= writer.layout.leaf_space() {
-        // Removed names left enough room, in pieces.
+    let needs = entries.iter().map(|entry| entry.record.needs()).sum::<usize>() + record.needs();
+    // Removed names may have left enough room, in pieces. Linux divides the leaf even so.
+    if needs <= writer.layout.leaf_space() && !(writer.is_as_linux() && entries.len() > 1) {
+        let records = entries.iter().map(|entry| entry.record).chain([*record]);
         return writer.refill_leaf(path.leaf, block, records);
     }
     let block = own_path(writer, &mut path)?;
     make_index_room(writer, &mut path)?;
     let (new_leaf, new_block) = writer.append()?;
-    let halves = split::halve(records, writer.layout.leaf_space(), hasher(writer.tx.format, path.version));
+    let halves = divide(writer, &entries, *record, path.version);
     let entry = IndexEntry { hash: halves.hash, block: new_leaf };
     writer.refill_leaf(path.leaf, block, halves.low)?;
     writer.fill_leaf(new_leaf, new_block, halves.high)?;
@@ -237,6 +243,22 @@ pub(super) fn insert(writer: &mut DirMut<'_, '_>, record: &Record<'_>) -> Result
         Some(frame) => add_entry(writer, frame, entry),
         None => Err(writer.reader().broken(path.leaf, "no index above it")),
     }
+}
+
+/// Divides the entries of a leaf and one more between two, as the policy for directories wants it.
+fn divide<'r>(
+    writer: &DirMut<'_, '_>,
+    entries: &[LeafEntry<'r>],
+    record: Record<'r>,
+    version: HashVersion,
+) -> Halves<'r> {
+    let hasher = hasher(writer.tx.format, version);
+    if writer.is_as_linux() && entries.len() > 1 {
+        return split::halve_as_linux(entries, record, writer.layout.block_size.bytes_usize(), hasher);
+    }
+    // The new record stands first: of equal hashes it comes before the others.
+    let records = [record].into_iter().chain(entries.iter().map(|entry| entry.record)).collect();
+    split::halve(records, writer.layout.leaf_space(), hasher)
 }
 
 /// Sees to it that the blocks of a path may be rewritten; the leaf's block as it is then.
@@ -334,25 +356,29 @@ fn split_node(writer: &mut DirMut<'_, '_>, path: &mut Path, level: usize) -> Res
 pub(super) fn convert(writer: &mut DirMut<'_, '_>, record: &Record<'_>) -> Result<()> {
     let first = FileBlock(0);
     let (_, bytes) = writer.reader().leaf(first)?;
-    let mut records = vec![*record];
+    let mut entries = Vec::new();
     let mut dots = Vec::with_capacity(2);
     for entry in dirent::entries(&bytes, writer.layout) {
         let entry = entry.map_err(|broken| writer.reader().broken(first, broken))?;
         match (dots.len(), entry.inode) {
             (0 | 1, Some(inode)) if entry.name == [b"." as &[u8], b".."][dots.len()] => dots.push(inode),
             (0 | 1, _) => return Err(writer.reader().broken(first, "does not begin with `.` and `..`")),
-            _ => records.extend(entry.record()),
+            _ => entries.extend(entry.record().map(|record| LeafEntry { record, len: entry.len })),
         }
     }
     let (&[own, parent], Some(version)) = (&dots[..], HashVersion::from_raw(writer.tx.format.hash_version))
     else {
         return Err(writer.reader().broken(first, "does not begin with `.` and `..`"));
     };
+    if let Some(last) = entries.last_mut() {
+        // In a leaf of their own the entries begin where the dots did, and the last covers the rest.
+        last.len += DOTS;
+    }
     writer.make_own(first)?;
     let block = writer.reader().block_at(first)?;
     let (low, low_block) = writer.append()?;
     let (high, high_block) = writer.append()?;
-    let halves = split::halve(records, writer.layout.leaf_space(), hasher(writer.tx.format, version));
+    let halves = divide(writer, &entries, *record, version);
     let entry = IndexEntry { hash: halves.hash, block: high };
     writer.fill_leaf(low, low_block, halves.low)?;
     writer.fill_leaf(high, high_block, halves.high)?;

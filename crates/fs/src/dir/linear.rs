@@ -207,7 +207,9 @@ impl Iterator for Listing<'_> {
 /// turning to an index; else to the first block with room; else to a new one.
 pub(super) fn insert(writer: &mut DirMut<'_, '_>, record: &Record<'_>) -> Result<()> {
     let last = writer.reader().count()? - 1;
-    if insert_into(writer, FileBlock(last), record)? {
+    // Linux begins with the first block.
+    let begins_at_end = last == 0 || !writer.is_as_linux();
+    if begins_at_end && insert_into(writer, FileBlock(last), record)? {
         return Ok(());
     }
     if last == 0
@@ -216,7 +218,7 @@ pub(super) fn insert(writer: &mut DirMut<'_, '_>, record: &Record<'_>) -> Result
     {
         return htree::convert(writer, record);
     }
-    for at in 0..last {
+    for at in 0..last + u32::from(!begins_at_end) {
         if insert_into(writer, FileBlock(at), record)? {
             return Ok(());
         }

@@ -349,6 +349,11 @@ impl<'a, 'v> DirMut<'a, 'v> {
         Dir::new(&*self.tx, self.tx.format, self.dir, self.growth)
     }
 
+    /// True if blocks come and go as in Linux.
+    fn is_as_linux(&self) -> bool {
+        self.tx.space.keeps_directories_as_linux()
+    }
+
     /// Adds a name that the caller knows to be absent.
     ///
     /// # Errors

@@ -361,6 +361,11 @@ impl Space {
         };
         Block(home.0 + (u64::from(writing.inodes.directory_area(group)) << self.geometry.cluster_log2))
     }
+
+    /// True if the policy for directories wants their blocks to come and go as in Linux.
+    pub(crate) fn keeps_directories_as_linux(&self) -> bool {
+        self.writing.as_ref().is_some_and(|writing| writing.inodes.keeps_blocks_as_linux())
+    }
 }
 
 /// By how much a sync changes the volume's counters of what is free.

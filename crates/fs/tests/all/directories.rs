@@ -7,13 +7,16 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ondisk::dirent::{self, Layout};
 use ondisk::inode::FileType;
 use ondisk::units::InodeNumber;
 use platfs::device::FileDevice;
+use platfs::placement::DirectoryPolicyKind;
 use platfs::{
     Attributes, DirName, Error, Kind, NameSizes, NewInode, OpenOptions, Replace, Volume, WriteOrder,
 };
 use testkit::mount::{Mounted, have_loop_mount};
+use testkit::random::Random;
 use testkit::scratch::Scratch;
 use testkit::{fsck, images, tool};
 
@@ -344,6 +347,89 @@ fn the_kernel_goes_on_where_we_stopped_and_we_where_it_stopped() {
         assert!(read.len() > 8600, "{options}: {} names", read.len());
         let mounted = Mounted::read_only(&image).unwrap();
         assert_eq!(read, kernels(&mounted.path().join("many")), "{options}");
+    }
+}
+
+/// A name that comes (`true`) or goes.
+type NameChange = (u32, bool);
+
+/// Names come; half of them go, and others come, three times over. All come by links to the name of number 0.
+fn comings_and_goings(seed: u64) -> Vec<NameChange> {
+    let mut random = Random(seed);
+    let mut changes: Vec<NameChange> = (1..2500).map(|number| (number, true)).collect();
+    let mut here: Vec<u32> = (1..2500).collect();
+    for round in 1..=3 {
+        for _ in 0..here.len() / 2 {
+            let at = random.below(here.len() as u64) as usize;
+            changes.push((here.swap_remove(at), false));
+        }
+        let new = round * 10_000..round * 10_000 + 1500;
+        changes.extend(new.clone().map(|number| (number, true)));
+        here.extend(new);
+    }
+    changes
+}
+
+/// Each block of a directory: where its entries begin, what they cover, and their names.
+fn blocks_of(image: &Path, path: &str) -> Vec<Vec<(usize, usize, String)>> {
+    let volume = open(image, false);
+    let layout = Layout::new(volume.format().geometry.block_size, &volume.format().features);
+    let bytes = tool::run(tool::command("debugfs").args(["-R", &format!("cat {path}")]).arg(image)).stdout;
+    let listed = |block: &[u8]| {
+        let entries =
+            dirent::entries(block, layout).map(Result::unwrap).filter(|entry| entry.inode.is_some());
+        entries
+            .map(|entry| (entry.offset, entry.len, String::from_utf8_lossy(entry.name).into_owned()))
+            .collect()
+    };
+    bytes.chunks(layout.block_size.bytes_usize()).map(listed).collect()
+}
+
+#[test]
+fn directories_of_orlov_are_divided_as_the_kernels() {
+    const TEST: &str = "directories_of_orlov_are_divided_as_the_kernels";
+    if !tool::have_tools(TEST, &["mke2fs", "e2fsck", "debugfs"]) || !have_loop_mount(TEST) {
+        return;
+    }
+    for (seed, options) in
+        [(1, "-t ext4 -b 1024"), (2, "-t ext4 -b 4096"), (3, "-t ext2 -b 1024 -O ^dir_index")]
+    {
+        let scratch = Scratch::new("directories");
+        let image = mke2fs(&scratch, options, "16M");
+        fill(&image, 1);
+        let copy = scratch.join("copy");
+        fs::copy(&image, &copy).unwrap();
+        let changes = comings_and_goings(seed);
+        {
+            let mounted = Mounted::read_write(&copy).unwrap();
+            let path = |number| mounted.path().join("many").join(OsStr::from_bytes(&name(number)));
+            for &(number, comes) in &changes {
+                if comes {
+                    fs::hard_link(path(0), path(number)).unwrap();
+                } else {
+                    fs::remove_file(path(number)).unwrap();
+                }
+            }
+        }
+        let device = FileDevice::new(File::options().read(true).write(true).open(&image).unwrap()).unwrap();
+        let how = OpenOptions::new().write(true).directories(DirectoryPolicyKind::Orlov);
+        let volume = Volume::open(Arc::new(device), &how).unwrap();
+        let dir = volume.resolve(b"/many").unwrap();
+        let file = volume.lookup(dir, &name(0)).unwrap();
+        for &(number, comes) in &changes {
+            if comes {
+                volume.link(file, dir, &name(number)).unwrap();
+            } else {
+                volume.unlink(dir, &name(number)).unwrap();
+            }
+        }
+        volume.close().unwrap();
+        fsck::assert_clean(&image);
+        let (ours, kernels) = (blocks_of(&image, "/many"), blocks_of(&copy, "/many"));
+        for (at, (ours, kernels)) in ours.iter().zip(&kernels).enumerate() {
+            assert_eq!(ours, kernels, "{options}: block {at}");
+        }
+        assert_eq!(ours.len(), kernels.len(), "{options}: blocks");
     }
 }
 

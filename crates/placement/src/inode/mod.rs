@@ -203,6 +203,12 @@ impl InodeEngine {
         area.min(self.layout().clusters_of(group) / 16)
     }
 
+    /// True if the policy wants blocks of directories to come and go as in Linux.
+    #[must_use]
+    pub fn keeps_blocks_as_linux(&self) -> bool {
+        self.shared.policy.keeps_blocks_as_linux()
+    }
+
     /// Writes the group's inode bitmap into `out`; all bits past the group's end are set.
     ///
     /// # Errors

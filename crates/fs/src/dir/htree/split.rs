@@ -3,6 +3,13 @@
 use ondisk::dirent::Record;
 use ondisk::dirhash::NameHasher;
 
+/// An entry of a leaf, and the bytes that it covers there with the slack behind it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeafEntry<'r> {
+    pub(super) record: Record<'r>,
+    pub(super) len: usize,
+}
+
 /// The entries of two leaves and the index hash of the second.
 #[derive(Debug)]
 pub(super) struct Halves<'r> {
@@ -28,6 +35,49 @@ pub(super) fn halve(records: Vec<Record<'_>>, space: usize, hasher: NameHasher) 
     let hash = high.first().map_or(0, |(hash, _)| hash | u32::from(last == Some(*hash)));
     let records = |half: Vec<(u32, _)>| half.into_iter().map(|(_, record)| record).collect();
     Halves { low: records(hashed), high: records(high), hash }
+}
+
+/// Divides a leaf as Linux does (`do_split`), and adds a record to its half. Entries of the greatest hashes leave, in order
+/// of hash, while they cover at most half of a block; those that stay keep their order. If that would move all, half of them
+/// by number leave.
+///
+/// `entries` are of one leaf, at least two.
+pub(super) fn halve_as_linux<'r>(
+    entries: &[LeafEntry<'r>],
+    record: Record<'r>,
+    block_size: usize,
+    hasher: NameHasher,
+) -> Halves<'r> {
+    let hash_of = |record: &Record<'_>| hasher.hash(record.name()).major;
+    let mut hashed: Vec<_> = entries.iter().enumerate().map(|(at, e)| (hash_of(&e.record), at)).collect();
+    hashed.sort_unstable();
+    let sizes: Vec<_> = hashed.iter().map(|&(_, at)| entries[at].len).collect();
+    let leaving = hashed.split_off(cut_as_linux(&sizes, block_size));
+    let least = leaving.first().map_or(0, |(hash, _)| *hash);
+    let goes_on = hashed.last().is_some_and(|(hash, _)| *hash == least);
+    let mut staying: Vec<_> = hashed.into_iter().map(|(_, at)| at).collect();
+    staying.sort_unstable();
+    let mut low: Vec<_> = staying.into_iter().map(|at| entries[at].record).collect();
+    let mut high: Vec<_> = leaving.into_iter().map(|(_, at)| entries[at].record).collect();
+    if hash_of(&record) >= least {
+        high.push(record)
+    } else {
+        low.push(record)
+    }
+    Halves { low, high, hash: least | u32::from(goes_on) }
+}
+
+/// Number of entries that stay, of the bytes they cover in order of hash.
+fn cut_as_linux(sizes: &[usize], block_size: usize) -> usize {
+    let (mut covered, mut moved) = (0, 0);
+    for len in sizes.iter().rev() {
+        if covered + len / 2 > block_size / 2 {
+            return sizes.len() - moved;
+        }
+        covered += len;
+        moved += 1;
+    }
+    sizes.len() / 2
 }
 
 /// Number of entries in the lower half, of (hash, bytes) in order of hash.
@@ -65,6 +115,14 @@ mod tests {
         assert_eq!(cut(&[(2, 12), (4, 12), (4, 12), (6, 12)], 1000), 1);
         assert_eq!(cut(&[(2, 12), (4, 12), (4, 12), (4, 12), (4, 12), (4, 12)], 1000), 3);
         assert_eq!(cut(&[(4, 12); 6], 1000), 3);
+    }
+
+    #[test]
+    fn linux_moves_what_covers_half_a_block_and_of_all_half_by_number() {
+        assert_eq!(cut_as_linux(&[256, 256, 256, 256], 1024), 2);
+        // The third from above lies with its greater part in the lower half.
+        assert_eq!(cut_as_linux(&[100, 324, 300, 300], 1024), 3);
+        assert_eq!(cut_as_linux(&[12, 12, 12, 12], 1024), 2);
     }
 
     #[test]

@@ -59,6 +59,12 @@ pub trait DirectoryPolicy: Send + Sync {
     fn directory_area(&self, _layout: &Layout) -> u32 {
         0
     }
+
+    /// True if blocks of directories come and go as in Linux: a full leaf is divided even where removed names left
+    /// enough room in pieces, and a block without names stays.
+    fn keeps_blocks_as_linux(&self) -> bool {
+        false
+    }
 }
 
 /// Where the search for an inode begins.

@@ -89,6 +89,10 @@ impl DirectoryPolicy for Orlov {
         Goal::in_group(own.or_else(last).unwrap_or_else(next))
     }
 
+    fn keeps_blocks_as_linux(&self) -> bool {
+        true
+    }
+
     fn created(&self, view: &InodeView<'_>, request: &InodeRequest, index: u32) {
         let mut last = self.last_groups.lock().unwrap_or_else(PoisonError::into_inner);
         *last.touch(request.parent).0 = Some(view.group_of(index));
