@@ -1,4 +1,4 @@
-//! The acts that a request needs at each of its places: the kernel must let them through. `docs/control.md` has the table.
+//! The acts that a request needs at each of its places: the kernel must let them through.
 //!
 //! Owns: the table, for both ends. Excludes how it is proved (`proving`, `tickets`), and rights by owner and mode (`bulk`).
 

@@ -1,7 +1,7 @@
 //! Messages of the channel, as bytes and back.
 //!
 //! All numbers are little-endian. Bytes from the other end are not trusted: each length is compared with a bound before
-//! memory is taken, and what is left over is an error. `docs/control.md` has the layouts.
+//! memory is taken, and left-over bytes are an error. `docs/control.md` describes the conversation.
 
 use crate::bulk::{Done, Name};
 
