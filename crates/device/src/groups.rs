@@ -5,6 +5,7 @@
 use ondisk::corrupt::Place;
 use ondisk::group::RawGroupDescriptor;
 use ondisk::inode::Inode;
+use ondisk::invariant;
 use ondisk::units::{Block, Group, InodeNumber};
 
 use crate::superblock::Format;
@@ -92,7 +93,7 @@ fn parse(format: &Format, group: Group, block: &[u8]) -> Result<RawGroupDescript
     let geometry = &format.geometry;
     let size = usize::from(geometry.descriptor_size);
     let at = (group.0 % geometry.descriptors_per_block().max(1)) as usize * size;
-    let bytes = block.get(at..at + size).unwrap_or_default();
+    let bytes = invariant!(block.get(at..at + size), "a descriptor lies inside its block");
     let raw = RawGroupDescriptor::parse(bytes);
     if !format.sealer.descriptor_is_right(group, &raw, bytes.get(64..).unwrap_or_default()) {
         return Err(Error::corrupt(Place::Descriptor(group), "checksum is wrong"));

@@ -42,6 +42,7 @@ use std::fs::File;
 use std::io;
 
 pub use error::{Error, Result};
+pub use ondisk::{invariant, invariant_or};
 
 pub use file::FileDevice;
 pub use lookalike::{backup_superblock, is_blank, is_image_or_blank, lookalike};

@@ -12,6 +12,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
+use ondisk::{invariant, invariant_or};
+
 use super::{Device, Protection, check_range};
 
 /// Base-2 logarithm of the bytes of a part.
@@ -121,9 +123,8 @@ impl Snapshot {
         let mut needed = vec![0; self.view.done.len()];
         for range in ranges {
             for part in parts(&range, self.view.size) {
-                if let Some(word) = needed.get_mut(word_of(part)) {
-                    *word |= bit_of(part);
-                }
+                let word = needed.get_mut(word_of(part));
+                *invariant_or!(word, continue, "a part of the device has a bit") |= bit_of(part);
             }
         }
         // The first one has said what is needed.
@@ -240,15 +241,16 @@ impl SnapshotView {
             return Ok(());
         }
         let offset = part << PART_LOG2;
-        let mut bytes = vec![0; usize::try_from(PART.min(self.size - offset)).unwrap_or(0)];
+        let len = invariant!(usize::try_from(PART.min(self.size - offset)), "a part fits memory");
+        let mut bytes = vec![0; len];
         self.now.read_at(offset, &mut bytes)?;
         // The copy reads as zeros where nothing is written.
         if bytes.iter().any(|byte| *byte != 0) {
             self.to.write_at(offset, &bytes)?;
         }
-        if let Some(word) = self.done.get(word_of(part)) {
-            word.fetch_or(bit_of(part), Ordering::Release);
-        }
+        let word = self.done.get(word_of(part));
+        let word = invariant!(word, "a part of the device has a bit");
+        word.fetch_or(bit_of(part), Ordering::Release);
         Ok(())
     }
 

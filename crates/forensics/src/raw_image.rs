@@ -3,6 +3,7 @@
 //! Owns: where each structure lies, and reads of bounded size. Excludes: whether what is read is right; who asks decides
 //! how much a wrong checksum matters.
 
+use ondisk::invariant;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ondisk::corrupt::Place;
@@ -114,7 +115,8 @@ impl RawImage {
         }
         let block = held.as_ref().map_or(&[][..], |(_, bytes)| bytes);
         let at = (group.0 % per_block) as usize * size;
-        let raw = RawGroupDescriptor::parse(block.get(at..at + size).unwrap_or_default());
+        let bytes = invariant!(block.get(at..at + size), "a descriptor lies inside its block");
+        let raw = RawGroupDescriptor::parse(bytes);
         let table = u64::from(geometry.inode_table_blocks());
         let sound = geometry.contains(raw.block_bitmap(), 1)
             && geometry.contains(raw.inode_bitmap(), 1)

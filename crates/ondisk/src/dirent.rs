@@ -13,6 +13,7 @@
 //! Entries cover a block without gaps. With metadata checksums the last 12 bytes are a tail in the
 //! shape of an unused entry, which holds the checksum ([`crate::seal`] computes it).
 
+use crate::invariant_or;
 mod name;
 
 use crate::features::{Features, Incompat};
@@ -337,7 +338,8 @@ pub fn remove(block: &mut [u8], layout: Layout, offset: usize) -> Result<bool, B
         if entry.offset == offset {
             let (len, used) = (entry.len, entry.inode.is_some());
             return Ok(used && {
-                block.get_mut(offset..offset + len).unwrap_or_default().fill(0);
+                let found = block.get_mut(offset..offset + len);
+                invariant_or!(found, return Ok(false), "an entry lies inside its block").fill(0);
                 match before {
                     Some((at, before_len)) => put_len(block, layout, at, before_len + len),
                     None => put_len(block, layout, offset, len),
@@ -428,9 +430,8 @@ pub fn inline_parent(i_block: &[u8]) -> Option<InodeNumber> {
 }
 
 pub(crate) fn put(block: &mut [u8], at: usize, bytes: &[u8]) {
-    if let Some(to) = block.get_mut(at..at + bytes.len()) {
-        to.copy_from_slice(bytes);
-    }
+    let to = invariant_or!(block.get_mut(at..at + bytes.len()), return, "an entry lies inside its block");
+    to.copy_from_slice(bytes);
 }
 
 fn put_len(block: &mut [u8], layout: Layout, offset: usize, len: usize) {
@@ -448,7 +449,7 @@ pub(crate) fn write(block: &mut [u8], layout: Layout, offset: usize, len: usize,
     // What an entry before it left behind the name would otherwise stay on the volume.
     let end = offset + HEADER_LEN + record.name.len();
     let padding = offset + record.needs();
-    block.get_mut(end..padding).unwrap_or_default().fill(0);
+    invariant_or!(block.get_mut(end..padding), return, "an entry lies inside its block").fill(0);
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! a list and written back whole; the walk through the tree, and where nodes lie, belong to the
 //! file system.
 
+use crate::invariant_or;
 use crate::units::{Block, FileBlock, high_u32, join_u64, low_u16, low_u32};
 
 /// `eh_magic`.
@@ -209,7 +210,8 @@ impl Node {
             Entries::Index(children) => children.len(),
         };
         debug_assert!(count <= usize::from(self.capacity) && self.capacity <= capacity(bytes.len()));
-        let count = u16::try_from(count).unwrap_or(u16::MAX);
+        let count =
+            invariant_or!(u16::try_from(count), return, "a node has no more entries than room for them");
         Head { magic: EXTENT_MAGIC, count, capacity: self.capacity, depth: self.depth }.store(bytes);
         match &self.entries {
             Entries::Leaf(extents) => {
@@ -233,9 +235,8 @@ impl Node {
 }
 
 fn write_at(bytes: &mut [u8], at: usize, data: &[u8]) {
-    if let Some(to) = bytes.get_mut(at..at + data.len()) {
-        to.copy_from_slice(data);
-    }
+    let to = invariant_or!(bytes.get_mut(at..at + data.len()), return, "an entry lies inside its node");
+    to.copy_from_slice(data);
 }
 
 /// The head of a node, and its records, as many as are in use.

@@ -15,6 +15,7 @@
 
 use crate::dirent::{self, HEADER_LEN, Layout, put};
 use crate::dirhash::HashVersion;
+use crate::invariant_or;
 use crate::units::{FileBlock, InodeNumber};
 
 /// Bytes of an entry, and of the words with limit and count.
@@ -65,7 +66,7 @@ impl Kind {
         let tail = if layout.checksums { TAIL_LEN } else { 0 };
         let space = layout.block_size.bytes_usize() - self.entries_offset() - tail;
         // At most 8,191: a block has at most 64 KiB.
-        u16::try_from(space / ENTRY_LEN).unwrap_or(u16::MAX)
+        invariant_or!(u16::try_from(space / ENTRY_LEN), u16::MAX, "an index block has at most 8,191 entries")
     }
 }
 
@@ -300,7 +301,8 @@ pub fn remove(block: &mut [u8], kind: Kind, layout: Layout, position: usize) -> 
     let byte = |position: usize| kind.entries_offset() + ENTRY_LEN * position;
     // The hash of a new first entry is written over by limit and count.
     block.copy_within(byte(position + 1)..byte(end), byte(position));
-    block.get_mut(byte(end - 1)..byte(end)).unwrap_or_default().fill(0);
+    let last = block.get_mut(byte(end - 1)..byte(end));
+    invariant_or!(last, return false, "an entry lies inside its block").fill(0);
     put_counts(block, kind, layout, count - 1);
     true
 }
@@ -319,7 +321,7 @@ pub fn retarget(block: &mut [u8], kind: Kind, layout: Layout, position: usize, t
 /// Cuts an index block down to its first `count` entries and clears the others.
 pub fn truncate(block: &mut [u8], kind: Kind, layout: Layout, count: u16) {
     let from = kind.entries_offset() + ENTRY_LEN * usize::from(count);
-    block.get_mut(from..).unwrap_or_default().fill(0);
+    invariant_or!(block.get_mut(from..), return, "an entry lies inside its block").fill(0);
     put_counts(block, kind, layout, count);
 }
 

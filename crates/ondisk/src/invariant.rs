@@ -36,6 +36,12 @@ impl BrokenInvariant {
     }
 }
 
+impl From<BrokenInvariant> for std::io::Error {
+    fn from(broken: BrokenInvariant) -> Self {
+        std::io::Error::other(broken)
+    }
+}
+
 /// Values of which one state can't be, for [`invariant!`](crate::invariant!).
 pub trait Invariant {
     /// The value without the state that can't be.
@@ -93,6 +99,32 @@ macro_rules! invariant {
     };
 }
 
+/// Unwraps as [`invariant!`](crate::invariant!) where no error can be returned.
+///
+/// If the invariant is broken, it panics in debug builds. In release builds the fallback stands in: a value that does
+/// the least harm, or `return`.
+///
+/// ```
+/// use ondisk::invariant_or;
+///
+/// fn last(blocks: &[u64]) -> u64 {
+///     *invariant_or!(blocks.last(), return 0, "a run has a block")
+/// }
+/// assert_eq!(last(&[3, 4]), 4);
+/// ```
+#[macro_export]
+macro_rules! invariant_or {
+    ($value:expr, $fallback:expr, $invariant:literal $(,)?) => {
+        match $crate::invariant::Invariant::held($value) {
+            Some(value) => value,
+            None => {
+                let _ = $crate::invariant::BrokenInvariant::new($invariant);
+                $fallback
+            }
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,6 +137,13 @@ mod tests {
     #[test]
     fn what_holds_is_unwrapped() {
         assert_eq!(second(&[5, 6]), Ok(6));
+    }
+
+    #[test]
+    #[cfg_attr(debug_assertions, should_panic = "there is a first number")]
+    fn a_fallback_stands_in_for_a_broken_invariant() {
+        let first = |numbers: &[u8]| -> u8 { *invariant_or!(numbers.first(), &9, "there is a first number") };
+        assert_eq!((first(&[5]), first(&[])), (5, 9));
     }
 
     #[test]

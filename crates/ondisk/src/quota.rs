@@ -5,6 +5,7 @@
 //! holds header and information; block 1 is the root of a tree of four levels, one byte of the id
 //! each, whose references name blocks; the leaves list records of 72 bytes.
 
+use crate::invariant_or;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -136,9 +137,8 @@ impl Builder {
 
     fn put(&mut self, block: u32, offset: usize, bytes: &[u8]) {
         let at = block as usize * QUOTA_BLOCK + offset;
-        if let Some(to) = self.file.get_mut(at..at + bytes.len()) {
-            to.copy_from_slice(bytes);
-        }
+        let to = self.file.get_mut(at..at + bytes.len());
+        invariant_or!(to, return, "a field lies inside its block").copy_from_slice(bytes);
     }
 
     fn reference(&self, block: u32, slot: u8) -> u32 {
@@ -170,7 +170,7 @@ impl Builder {
         };
         self.descend(block, bytes[3], |_| leaf);
         self.put(leaf, size_of::<RawLeafHeader>() + index * size_of::<RawRecord>(), record.as_bytes());
-        let used = u16::try_from(index + 1).unwrap_or(u16::MAX);
+        let used = invariant_or!(u16::try_from(index + 1), return, "a leaf has few records");
         self.put(leaf, 8, &used.to_le_bytes());
         self.open_leaf = (index + 1 < RECORDS_PER_BLOCK).then_some((leaf, index + 1));
     }

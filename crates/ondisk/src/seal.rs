@@ -11,6 +11,7 @@ use crate::extent;
 use crate::features::{Features, Incompat, RoCompat};
 use crate::group::RawGroupDescriptor;
 use crate::inode::{EXTRA_SIZE, Inode, OLD_SIZE};
+use crate::invariant_or;
 use crate::superblock::{RawSuperblock, SUPERBLOCK_LEN};
 use crate::units::{Block, Group, InodeNumber, high_u16, low_u16};
 
@@ -59,9 +60,8 @@ pub struct Sealer {
 pub struct InodeSeed(Option<u32>);
 
 fn put(bytes: &mut [u8], at: usize, value: u32) {
-    if let Some(to) = bytes.get_mut(at..at + 4) {
-        to.copy_from_slice(&value.to_le_bytes());
-    }
+    let to = invariant_or!(bytes.get_mut(at..at + 4), return, "a structure has room for its checksum");
+    to.copy_from_slice(&value.to_le_bytes());
 }
 
 fn stored(bytes: &[u8], at: usize) -> Option<u32> {

@@ -22,6 +22,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{SLOTS, slot, yield_now};
 use crate::timing::{Clock, LockKind, LockTimes};
 use crate::view::View;
+use ondisk::invariant_or;
 use ondisk::units::{Cluster, ClusterRun, Group};
 use std::ops::Range;
 use std::sync::Arc;
@@ -181,8 +182,12 @@ impl Engine {
         let count = self.shared.accounting.take_up_to(asked.min, asked.want);
         let found = count.ok_or(Refusal::NoSpace).and_then(|count| {
             let found = self.shared.find(&asked.at_most(count));
-            let used = found.map_or(0, |run| run.count);
-            self.shared.accounting.give(u64::from(count.saturating_sub(used)));
+            let rest = count.checked_sub(found.map_or(0, |run| run.count));
+            self.shared.accounting.give(u64::from(invariant_or!(
+                rest,
+                0,
+                "a grant was paid for before it was taken"
+            )));
             found
         });
         self.shared.keep_bound();
@@ -512,6 +517,10 @@ impl Shared {
 
     fn granted(&self, request: &Request, choice: &Choice) -> ClusterRun {
         let run = choice.run;
+        debug_assert!(
+            request.min <= run.count && run.count <= request.want && run.end() <= self.map.layout().clusters,
+            "a grant is of a wanted length and lies in the volume: {request:?}, {run:?}"
+        );
         if let Source::FreeWithSurplus(whole) = choice.source {
             self.events.report(|| Event::Claimed { owner: request.owner, run: whole });
         }

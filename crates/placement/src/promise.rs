@@ -8,6 +8,7 @@
 use crate::events::{Event, EventReporter};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{CachePadded, Mutex, PoisonError, SLOTS, slot};
+use ondisk::invariant_or;
 use std::sync::Arc;
 
 /// Clusters a thread draws ahead at a time; it keeps at most twice as many.
@@ -166,7 +167,7 @@ impl Promise {
     }
 
     pub(crate) fn spend(&mut self, count: u32) {
-        self.count = self.count.saturating_sub(u64::from(count));
+        self.count = invariant_or!(self.count.checked_sub(u64::from(count)), 0, "what is spent was promised");
     }
 }
 

@@ -47,6 +47,7 @@ impl ShrinkReservation {
 
     /// Keeps clusters that were in use until now.
     pub(crate) fn insert(&self, run: ClusterRun) {
+        debug_assert!(self.within(run.start.0, run.end()).is_empty(), "a cluster is reserved once: {run:?}");
         self.lock().insert(run.start.0, run.count);
     }
 

@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use platfs_device::invariant::BrokenInvariant;
+
 /// A failure of a store, or of what it holds.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -58,6 +60,9 @@ pub enum Error {
     /// The argument makes no sense.
     #[error("{0}")]
     Invalid(String),
+    /// A defect of this program.
+    #[error(transparent)]
+    Internal(#[from] BrokenInvariant),
     /// A file of this host failed.
     #[error("{action}: {why}")]
     Host {

@@ -85,7 +85,7 @@ fn raced(write: impl Fn(&[u8]) -> Result<()> + Sync) -> Result<usize> {
         drop(is_open);
         let racers = racers.map_err(|why| Error::host("starting a thread", &why))?;
         let ended = racers.into_iter().map(|racer| racer.join().unwrap_or_else(|_| Err(lost())));
-        Ok(ended.collect::<Vec<Result<()>>>())
+        Ok::<_, Error>(ended.collect::<Vec<Result<()>>>())
     })?;
     let mut winners = 0;
     for outcome in outcomes {

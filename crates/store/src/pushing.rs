@@ -1,5 +1,6 @@
 //! Brings an image into a store: only chunks that are not there travel, and the volume appears when all are.
 
+use platfs_device::invariant;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -181,7 +182,8 @@ impl Job<'_> {
     fn one(&self, number: u64, buffer: &mut [u8]) -> Result<Option<ChunkOfImage>> {
         let start = number * CHUNK as u64;
         let len = (self.size - start).min(CHUNK as u64);
-        let bytes = buffer.get_mut(..usize::try_from(len).unwrap_or(0)).unwrap_or_default();
+        let bytes = usize::try_from(len).ok().and_then(|len| buffer.get_mut(..len));
+        let bytes = invariant!(bytes, "the buffer has room for a chunk");
         self.read(start, bytes)?;
         if let Some(watch) = self.how.watch {
             watch(&self.progress.now((start + len).min(self.size)))?;
@@ -224,10 +226,10 @@ impl Job<'_> {
             if from >= to {
                 break;
             }
-            let at = |place: u64| usize::try_from(place - start).unwrap_or(0);
-            if let Some(piece) = bytes.get_mut(at(from)..at(to)) {
-                self.image.read_at(from, piece).map_err(failed)?;
-            }
+            let at = |place: u64| usize::try_from(place - start).ok();
+            let piece = at(from).zip(at(to)).and_then(|(from, to)| bytes.get_mut(from..to));
+            let piece = invariant!(piece, "the part of a range in a chunk lies in it");
+            self.image.read_at(from, piece).map_err(failed)?;
         }
         Ok(())
     }

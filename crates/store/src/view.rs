@@ -2,6 +2,7 @@
 //!
 //! Owns: the leaves that are in memory, and reading bytes by them. Excludes writing.
 
+use platfs_device::invariant;
 use std::collections::HashMap;
 use std::hash::Hash as Hashed;
 use std::io;
@@ -135,9 +136,11 @@ impl Base {
                 }
                 let inside = at - extent.start;
                 let count = (u64::from(extent.len) - inside).min(stop - at);
-                let target = leaf.objects.get(extent.object as usize).copied();
-                let offset = extent.offset.saturating_add(u32::try_from(inside).unwrap_or(u32::MAX));
-                found.push((at, count, target.map(|target| (target, offset))));
+                let target =
+                    *invariant!(leaf.objects.get(extent.object as usize), "a leaf has its extents' objects");
+                let offset = u32::try_from(inside).ok().and_then(|inside| extent.offset.checked_add(inside));
+                let offset = invariant!(offset, "an extent lies in its object");
+                found.push((at, count, Some((target, offset))));
                 at += count;
             }
             if at < stop {
@@ -319,7 +322,8 @@ impl View {
 pub(crate) fn fill(reader: &Reader, runs: &[Run], buffer: &mut [u8], size: u64) -> Result<()> {
     let mut rest = buffer;
     for (_, len, place) in runs {
-        let (piece, behind) = rest.split_at_mut(usize::try_from(*len).unwrap_or(0).min(rest.len()));
+        let split = usize::try_from(*len).ok().and_then(|len| rest.split_at_mut_checked(len));
+        let (piece, behind) = invariant!(split, "the pieces of a range are as long as it");
         match place {
             None => piece.fill(0),
             Some((target, offset)) => reader.read(target, *offset, piece, size)?,

@@ -4,6 +4,7 @@
 //! of an MBR lies in one sector. Excludes what is in the partition, and the kernel's view of a disk that it has open.
 
 use crate::Device;
+use ondisk::invariant_or;
 
 use super::{
     Header, Partition, SECTOR, SECTORS, TableError, boot_record, crc_of, described, entries, has_gpt, header,
@@ -135,9 +136,12 @@ fn in_mbr(disk: &dyn Device, boot: &[u8], number: u32, new_size: NewSize) -> Res
     };
     let mut record = boot.to_vec();
     let at = 446 + 16 * (number as usize - 1) + 12;
-    if let Some(to) = record.get_mut(at..at + 4) {
-        to.copy_from_slice(&count.to_le_bytes());
-    }
+    let to = invariant_or!(
+        record.get_mut(at..at + 4),
+        return broken("has no such entry"),
+        "an entry lies in its sector"
+    );
+    to.copy_from_slice(&count.to_le_bytes());
     let writes = if record == boot { Vec::new() } else { vec![(0, record)] };
     let containers = extended.iter().map(|entry| (entry.start + entry.count) * SECTOR).max().unwrap_or(0);
     let needed = new_end(&all, &partition, containers, new_size).unwrap_or(disk.size());
@@ -225,9 +229,8 @@ impl Gpt<'_> {
     fn header_bytes(&self, own: u64, other: u64, table: u64, last_usable: u64) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         let mut put = |at: usize, value: &[u8]| {
-            if let Some(to) = bytes.get_mut(at..at + value.len()) {
-                to.copy_from_slice(value);
-            }
+            let to = bytes.get_mut(at..at + value.len());
+            invariant_or!(to, return, "a field lies in its sector").copy_from_slice(value);
         };
         put(12, &u32::from(HEADER_LEN).to_le_bytes());
         put(16, &[0; 4]);

@@ -135,6 +135,10 @@ proptest! {
             if let Ok(index) = Index::parse(&bytes, kind, layout) {
                 prop_assert!(index.find(hash) < index.len());
             }
+        }
+        // What is written to is always a whole block.
+        bytes.resize(layout.block_size.bytes_usize(), 0);
+        for kind in [Kind::Root, Kind::Node] {
             insert_after(&mut bytes, kind, layout, 3, IndexEntry { hash, block: FileBlock(1) });
             truncate(&mut bytes, kind, layout, 2);
         }

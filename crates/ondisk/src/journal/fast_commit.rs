@@ -7,6 +7,7 @@
 //! transaction which the fast commits follow; a tail ends each of them, to the end of its block. A record lies inside
 //! of one block. What no right tail follows was never promised, and does not count.
 
+use crate::invariant_or;
 use std::ops::ControlFlow;
 
 use crate::corrupt::Corrupt;
@@ -274,7 +275,8 @@ impl Area {
     fn put_here(&mut self, kind: u16, value: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend(kind.to_le_bytes());
-        self.bytes.extend(u16::try_from(value.len()).unwrap_or(u16::MAX).to_le_bytes());
+        let len = invariant_or!(u16::try_from(value.len()), u16::MAX, "a record is shorter than a block");
+        self.bytes.extend(len.to_le_bytes());
         self.bytes.extend(value);
         self.crc = crc32c(self.crc, self.bytes.get(start..).unwrap_or_default());
     }
@@ -282,7 +284,8 @@ impl Area {
     /// Ends a fast commit.
     pub fn seal(&mut self, transaction: u32) {
         let left = self.block_len - self.bytes.len() % self.block_len;
-        let len = u16::try_from(left.saturating_sub(HEAD_LEN)).unwrap_or(u16::MAX);
+        let len = left.checked_sub(HEAD_LEN).and_then(|rest| u16::try_from(rest).ok());
+        let len = invariant_or!(len, u16::MAX, "a tail has room in the block");
         let head = [8_u16.to_le_bytes(), len.to_le_bytes()].concat();
         let crc = crc32c(crc32c(self.crc, &head), &transaction.to_le_bytes());
         self.bytes.extend([&head[..], &transaction.to_le_bytes()[..], &crc.to_le_bytes()[..]].concat());

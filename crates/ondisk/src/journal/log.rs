@@ -6,6 +6,7 @@
 use super::crc32;
 use super::{BlockKind, JOURNAL_MAGIC, JournalCompat, JournalIncompat, RawJournalSuperblock, bad};
 use crate::corrupt::Corrupt;
+use crate::invariant_or;
 use crate::seal::crc32c;
 use crate::units::{high_u32, join_u64, low_u16, low_u32};
 
@@ -98,9 +99,8 @@ fn be16(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
-    if let Some(to) = bytes.get_mut(at..at + value.len()) {
-        to.copy_from_slice(value);
-    }
+    let to = invariant_or!(bytes.get_mut(at..at + value.len()), return, "a field lies inside its block");
+    to.copy_from_slice(value);
 }
 
 /// The checksum of a block as if the four bytes at `at` were zero.
@@ -215,7 +215,8 @@ impl LogFormat {
             let flags = (if tag.escaped { FLAG_ESCAPED } else { 0 })
                 | (if index > 0 { FLAG_SAME_UUID } else { 0 })
                 | (if index + 1 == tags.len() { FLAG_LAST } else { 0 });
-            self.store_tag(tag, flags, bytes.get_mut(at..at + self.tag_len()).unwrap_or_default());
+            let to = bytes.get_mut(at..at + self.tag_len());
+            self.store_tag(tag, flags, invariant_or!(to, break, "a descriptor has room for its tags"));
             at += self.tag_len();
             if index == 0 {
                 put(bytes, at, &self.uuid);
@@ -251,6 +252,7 @@ impl LogFormat {
 
     /// Makes `bytes` a sealed revocation of these blocks, at most [`LogFormat::revoked_max`].
     pub fn write_revoked(&self, sequence: u32, blocks: &[u64], bytes: &mut [u8]) {
+        debug_assert!(blocks.len() <= self.revoked_max(), "a revocation has room for its blocks");
         Header::store(BlockKind::Revoke, sequence, bytes);
         let wide = self.incompat.contains(JournalIncompat::BIT64);
         let len = if wide { 8 } else { 4 };

@@ -4,6 +4,7 @@
 //! Source: the ext4 data structure documentation of Linux ("Journal (jbd2)"). Replay and writing stand
 //! elsewhere.
 
+use crate::invariant_or;
 mod crc32;
 pub mod fast_commit;
 pub mod log;
@@ -56,7 +57,8 @@ impl BlockKind {
     /// The number on disk, counted from 1.
     #[must_use]
     pub fn code(self) -> u32 {
-        (1..).zip(Self::ALL).find(|(_, kind)| *kind == self).map_or(0, |(code, _)| code)
+        let found = (1..).zip(Self::ALL).find(|(_, kind)| *kind == self);
+        invariant_or!(found, return 0, "the list has every kind of block").0
     }
 
     /// The kind with this number; `None` for numbers without a meaning.

@@ -3,6 +3,7 @@
 //! Owns: header, nodes, leaves and records as typed views of one block of the tree. Excludes: which blocks these are, and
 //! whole files ([`super::encode`], [`super::decode`]).
 
+use crate::invariant_or;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::{
@@ -149,7 +150,7 @@ impl Header {
 /// The slot of an id in a node of a level, counted from the root.
 #[must_use]
 pub fn slot(id: u32, level: u32) -> usize {
-    id.to_be_bytes().get(level as usize).copied().map_or(0, usize::from)
+    usize::from(*invariant_or!(id.to_be_bytes().get(level as usize), &0, "an id has a byte for each level"))
 }
 
 /// The block to which a slot of a node leads; zero for none.
@@ -160,9 +161,8 @@ pub fn child(node: &[u8], slot: usize) -> u32 {
 
 /// Has a slot of a node lead to a block.
 pub fn set_child(node: &mut [u8], slot: usize, to: u32) {
-    if let Some(place) = node.get_mut(slot * 4..slot * 4 + 4) {
-        place.copy_from_slice(&to.to_le_bytes());
-    }
+    let place = invariant_or!(node.get_mut(slot * 4..slot * 4 + 4), return, "a slot lies inside its node");
+    place.copy_from_slice(&to.to_le_bytes());
 }
 
 /// The list that a leaf, or an unused block, is on: the next block and the one before; zero for none.
@@ -202,7 +202,7 @@ pub fn is_full(used: usize) -> bool {
 /// Sets how many records a leaf has.
 pub fn set_used(leaf: &mut [u8], used: usize) {
     if let Ok((header, _)) = RawLeafHeader::mut_from_prefix(leaf) {
-        header.dqdh_entries.set(u16::try_from(used).unwrap_or(u16::MAX));
+        header.dqdh_entries.set(invariant_or!(u16::try_from(used), return, "a leaf has few records"));
     }
 }
 
@@ -242,9 +242,8 @@ pub fn record(leaf: &[u8], offset: usize) -> Option<Record> {
 /// Puts a record at an offset in a leaf.
 pub fn put(leaf: &mut [u8], offset: usize, record: &Record) {
     let raw = record.raw();
-    if let Some(place) = leaf.get_mut(offset..offset.saturating_add(size_of::<RawRecord>())) {
-        place.copy_from_slice(raw.as_bytes());
-    }
+    let place = leaf.get_mut(offset..offset.saturating_add(size_of::<RawRecord>()));
+    invariant_or!(place, return, "a record lies inside its leaf").copy_from_slice(raw.as_bytes());
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 use super::Scan;
 use super::census::{Census, Totals};
 use super::class::{class_floor, class_of};
+use ondisk::invariant_or;
 
 /// Clusters of a chunk.
 pub(crate) const CHUNK: u32 = 512;
@@ -277,33 +278,31 @@ impl RunMap {
     fn add(&mut self, low: u32, high: u32) {
         let length = high - low;
         let class = class_of(length);
-        if let Some(count) = self.count.get_mut(class as usize) {
-            *count += 1;
-        }
+        *invariant_or!(self.count.get_mut(class as usize), return, "a run's class has a counter") += 1;
         self.mask |= 1 << class;
-        if let Some(longest) = self.start_max.get_mut((low / CHUNK) as usize) {
-            *longest = (*longest).max(short(length));
-        }
+        let longest = self.start_max.get_mut((low / CHUNK) as usize);
+        let longest = invariant_or!(longest, return, "a run begins in a chunk of its region");
+        *longest = (*longest).max(short(length));
     }
 
     /// Removes the maximal run `low..high`; `true` if its chunk's longest run must be found again.
     fn remove(&mut self, low: u32, high: u32) -> bool {
         let length = high - low;
         let class = class_of(length);
-        if let Some(count) = self.count.get_mut(class as usize) {
-            *count -= 1;
-            if *count == 0 {
-                self.mask &= !(1 << class);
-            }
+        let count =
+            invariant_or!(self.count.get_mut(class as usize), return true, "a run's class has a counter");
+        *count = invariant_or!(count.checked_sub(1), 0, "a run that goes was counted");
+        if *count == 0 {
+            self.mask &= !(1 << class);
         }
         self.start_max.get((low / CHUNK) as usize) == Some(&short(length))
     }
 
     fn refresh_start_max(&mut self, chunk: u32) {
         let longest = self.starting_in(chunk).map(|(low, high)| high - low).max();
-        if let Some(entry) = self.start_max.get_mut(chunk as usize) {
-            *entry = short(longest.unwrap_or(0));
-        }
+        let entry = self.start_max.get_mut(chunk as usize);
+        // No run starts here: nothing is the longest.
+        *invariant_or!(entry, return, "a chunk lies in its region") = short(longest.unwrap_or(0));
     }
 
     /// The maximal free runs that start in a chunk, rising.
@@ -316,7 +315,7 @@ impl RunMap {
     /// two can start in one chunk.
     fn long_run_in(&self, chunk: u32) -> Span {
         let low = self.run_start(chunk * CHUNK + CHUNK - 1);
-        let length = self.start_max.get(chunk as usize).copied().unwrap_or(0);
+        let length = *invariant_or!(self.start_max.get(chunk as usize), &0, "a chunk lies in its region");
         (low, low + u32::from(length))
     }
 

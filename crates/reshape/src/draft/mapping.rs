@@ -7,6 +7,7 @@ use ondisk::extent::{Child, Entries, Extent, MAX_WRITTEN, Node, capacity};
 use ondisk::features::Incompat;
 use ondisk::inode::{I_BLOCK_LEN, Inode, InodeFlags};
 use ondisk::units::{Block, FileBlock, low_u32};
+use ondisk::{invariant, invariant_or};
 
 use super::Draft;
 use crate::Result;
@@ -104,7 +105,7 @@ impl Draft {
                 open.push(Open { slot: *slot, place, bytes: vec![0; block_size.bytes_usize()] });
             }
             let Ok(place) = next() else { return refused("too few blocks for a map") };
-            point(&mut root, &mut open, way.last().copied().unwrap_or(0), place);
+            point(&mut root, &mut open, *invariant!(way.last(), "a path has a slot"), place);
             match contents.last_mut() {
                 Some((start, len)) if start.0 + *len == place.0 => *len += 1,
                 _ => contents.push((place, 1)),
@@ -129,9 +130,9 @@ struct Open {
 fn point(root: &mut [u8; I_BLOCK_LEN], open: &mut [Open], slot: u32, place: Block) {
     let holder = open.last_mut().map_or(&mut root[..], |node| &mut node.bytes);
     let at = slot as usize * POINTER_LEN;
-    if let Some(pointer) = holder.get_mut(at..at + POINTER_LEN) {
-        pointer.copy_from_slice(&low_u32(place.0).to_le_bytes());
-    }
+    let pointer = invariant_or!(holder.get_mut(at..at + POINTER_LEN), return, "a slot lies in its node");
+    // Maps of pointers are refused above 2^32 blocks, so the low half is all of it.
+    pointer.copy_from_slice(&low_u32(place.0).to_le_bytes());
 }
 
 /// Extents over runs, for `count` file blocks from the first on.

@@ -2,6 +2,7 @@
 
 use ondisk::geometry::Geometry;
 use ondisk::group::{GroupFlags, RawGroupDescriptor};
+use ondisk::invariant_or;
 use ondisk::units::{Block, Group, InodeNumber, low_u32};
 
 use super::Draft;
@@ -16,9 +17,8 @@ fn bit(bytes: &[u8], at: u32) -> bool {
 }
 
 fn set(bytes: &mut [u8], at: u32, on: bool) {
-    if let Some(byte) = bytes.get_mut((at / 8) as usize) {
-        *byte = *byte & !(1 << (at % 8)) | u8::from(on) << (at % 8);
-    }
+    let byte = invariant_or!(bytes.get_mut((at / 8) as usize), return, "a group's clusters have bits");
+    *byte = *byte & !(1 << (at % 8)) | u8::from(on) << (at % 8);
 }
 
 /// A bitmap with `count` bits that are clear, and all behind them set.

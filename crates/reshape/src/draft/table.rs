@@ -2,6 +2,7 @@
 //!
 //! Excludes: what they say of bitmaps and counts.
 
+use ondisk::invariant_or;
 use std::collections::BTreeSet;
 
 use ondisk::geometry::Geometry;
@@ -56,10 +57,9 @@ impl Table {
     }
 
     pub(super) fn edit(&mut self, group: Group, edit: impl FnOnce(&mut RawGroupDescriptor)) {
-        if let Some(raw) = self.descriptors.get_mut(group.0 as usize) {
-            edit(raw);
-            self.changed.insert(group.0);
-        }
+        let raw = self.descriptors.get_mut(group.0 as usize);
+        edit(invariant_or!(raw, return, "each group has a descriptor"));
+        self.changed.insert(group.0);
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = (Group, &RawGroupDescriptor)> {

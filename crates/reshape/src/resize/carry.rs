@@ -2,6 +2,7 @@
 //!
 //! Reads are always of the old volume. Excludes names, which [`super::names`] has, and where things go.
 
+use ondisk::invariant;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags};
@@ -74,10 +75,11 @@ impl Carrier<'_> {
     pub(super) fn copy(&self, from: Block, to: Block, count: u64) -> Result<()> {
         let log2 = self.after.block_size.log2();
         let (mut from, mut to, mut left) = (from.0 << log2, to.0 << log2, count << log2);
-        let mut bytes = vec![0; usize::try_from(left.min(GATHER)).unwrap_or(0)];
+        let mut bytes = vec![0; invariant!(usize::try_from(left.min(GATHER)), "a piece fits memory")];
         while left > 0 {
             let len = left.min(GATHER);
-            let part = bytes.get_mut(..usize::try_from(len).unwrap_or(0)).unwrap_or_default();
+            let part = usize::try_from(len).ok().and_then(|len| bytes.get_mut(..len));
+            let part = invariant!(part, "no piece is longer than the first");
             self.before.device.read_at(from, part).map_err(Error::io(format!("reading at byte {from}")))?;
             self.put(to, part)?;
             (from, to, left) = (from + len, to + len, left - len);
@@ -121,9 +123,7 @@ impl Carrier<'_> {
         for (block, bytes) in built {
             self.put(self.after.byte_offset(block), &bytes)?;
         }
-        if let Some(to) = inode.raw_mut().i_block.get_mut(..I_BLOCK_LEN) {
-            to.copy_from_slice(&root);
-        }
+        inode.raw_mut().i_block = root;
         let more = nodes.blocks.len().cast_signed() - nodes.had.cast_signed();
         if more != 0 {
             let sectors = (more as i64) << (self.after.cluster_log2 + size.log2() - 9);
@@ -145,12 +145,11 @@ impl Carrier<'_> {
     /// Block pointers: those in the inode, and those in the blocks below, which keep their form.
     fn pointers(&self, inode: &mut Inode) -> Result<()> {
         for (slot, at) in (0..I_BLOCK_LEN).step_by(4).enumerate() {
-            let pointer = words(&inode.raw().i_block).nth(slot).unwrap_or(0);
+            let pointer = invariant!(words(&inode.raw().i_block).nth(slot), "an inode has 15 pointers");
             let depth = slot.saturating_sub(ondisk::block_map::DIRECT as usize - 1);
             let moved = self.below(pointer, depth)?;
-            if let Some(to) = inode.raw_mut().i_block.get_mut(at..at + 4) {
-                to.copy_from_slice(&moved.to_le_bytes());
-            }
+            let to = invariant!(inode.raw_mut().i_block.get_mut(at..at + 4), "an inode has 15 pointers");
+            to.copy_from_slice(&moved.to_le_bytes());
         }
         Ok(())
     }

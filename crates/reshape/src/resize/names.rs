@@ -2,6 +2,7 @@
 //!
 //! Excludes the records of those inodes, and checksums of their maps.
 
+use ondisk::invariant_or;
 use std::collections::BTreeMap;
 
 use ondisk::dirent::{self, Layout};
@@ -158,7 +159,9 @@ impl Namer<'_> {
         let mut changed = false;
         for (offset, inode) in found {
             let new = self.new_number(*inode);
-            if let Some(to) = bytes.get_mut(*offset..offset + 4).filter(|_| new != *inode) {
+            if new != *inode {
+                let to = bytes.get_mut(*offset..offset + 4);
+                let to = invariant_or!(to, continue, "an entry that was found lies in its block");
                 to.copy_from_slice(&new.get().to_le_bytes());
                 changed = true;
             }

@@ -1,5 +1,6 @@
 //! Files and blocks of the volume itself: the journal, the orphan file, files of quota, the block of mount protection.
 
+use ondisk::invariant;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -152,7 +153,7 @@ pub(super) fn remove_journal(work: &mut TuneWork<'_>) -> Result<()> {
         work.notes.push("the journal's device still names this volume as its user".into());
     } else {
         let blocks = work.give_up_file(number)?;
-        overhead(work, -i64::try_from(blocks).unwrap_or(0));
+        overhead(work, -invariant!(i64::try_from(blocks), "a file has fewer blocks than the volume"));
     }
     forget_journal(work.draft.superblock_mut());
     work.set_compat(Compat::HAS_JOURNAL, false)
@@ -340,9 +341,8 @@ pub(super) fn write_mmp(work: &mut TuneWork<'_>, interval: u16) -> Result<()> {
     let time = u64::try_from(work.draft.limits().now.seconds).unwrap_or(0);
     let mut bytes = vec![0; work.draft.geometry().block_size.bytes_usize()];
     let mmp = RawMmp::clean(time, interval, node, device);
-    if let Some(to) = bytes.get_mut(..size_of::<RawMmp>()) {
-        to.copy_from_slice(mmp.as_bytes());
-    }
+    let to = invariant!(bytes.get_mut(..size_of::<RawMmp>()), "the smallest block holds the structure");
+    to.copy_from_slice(mmp.as_bytes());
     work.draft.sealer().seal_mmp(&mut bytes);
     work.draft.superblock_mut().s_mmp_update_interval.set(interval);
     work.draft.put_block(Block(work.draft.superblock().s_mmp_block.get()), &bytes)

@@ -2,6 +2,7 @@
 //!
 //! Excludes: the descriptors themselves, which the draft writes in their new form, and their checksums.
 
+use ondisk::{invariant, invariant_or};
 use std::sync::Arc;
 
 use ondisk::block_map::pointers_per_block;
@@ -114,7 +115,8 @@ fn room(work: &mut TuneWork<'_>, raw: &mut RawSuperblock, had: u32, has: u32) ->
             geometry.reserved_descriptor_blocks
         ));
     }
-    raw.s_reserved_gdt_blocks.set(u16::try_from(reserved).unwrap_or(0));
+    raw.s_reserved_gdt_blocks
+        .set(invariant!(u16::try_from(reserved), "a block of 64 KiB has 16,384 pointers"));
     let mut inode = work.draft.inode(InodeNumber::RESIZE)?;
     let top = top_of(&inode);
     let mut table = work.draft.block(top)?;
@@ -139,10 +141,8 @@ fn top_of(inode: &Inode) -> Block {
 }
 
 fn put(bytes: &mut [u8], at: u64, block: u32) {
-    let at = usize::try_from(at).unwrap_or(usize::MAX);
-    if let Some(to) = bytes.get_mut(at..at.saturating_add(4)) {
-        to.copy_from_slice(&block.to_le_bytes());
-    }
+    let to = usize::try_from(at).ok().and_then(|at| bytes.get_mut(at..at.checked_add(4)?));
+    invariant_or!(to, return, "a pointer lies in its block").copy_from_slice(&block.to_le_bytes());
 }
 
 fn backups(geometry: &Geometry) -> Vec<Group> {

@@ -1,5 +1,6 @@
 //! Writes since the last object of the log: bytes and extents, within the bounds of one object.
 
+use platfs_device::{invariant, invariant_or};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -17,7 +18,7 @@ pub(super) struct Batch {
 }
 
 fn narrow(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
+    invariant_or!(u32::try_from(number), u32::MAX, "an object has at most `DATA_MAX` bytes")
 }
 
 impl Batch {
@@ -44,8 +45,8 @@ impl Batch {
                 }
                 continue;
             };
-            let Some((_, record)) = records.get(object as usize) else { continue };
-            buffer.resize(usize::try_from(piece.len).unwrap_or(0), 0);
+            let (_, record) = invariant!(records.get(object as usize), "a piece is of one of the records");
+            buffer.resize(invariant!(usize::try_from(piece.len), "a piece of a record fits memory"), 0);
             record.read(offset, &mut buffer)?;
             if batch.append(piece.start, &buffer).1 != piece.len {
                 return Err(Error::Invalid("records of the local log that don't fit into one object".into()));
@@ -116,16 +117,14 @@ impl Batch {
     /// Writes over bytes that are in it already.
     pub(super) fn overwrite(&mut self, offset: u32, data: &[u8]) {
         let at = offset as usize;
-        if let Some(to) = self.data.get_mut(at..at.saturating_add(data.len())) {
-            to.copy_from_slice(data);
-        }
+        let to = self.data.get_mut(at..at.saturating_add(data.len()));
+        invariant_or!(to, return, "what is written over lies in the batch").copy_from_slice(data);
     }
 
     pub(super) fn read(&self, offset: u32, buffer: &mut [u8]) {
         let at = offset as usize;
-        if let Some(from) = self.data.get(at..at.saturating_add(buffer.len())) {
-            buffer.copy_from_slice(from);
-        }
+        let from = self.data.get(at..at.saturating_add(buffer.len()));
+        buffer.copy_from_slice(invariant_or!(from, return, "what is read lies in the batch"));
     }
 
     /// Lays what it wrote over other ranges, as the object with that number.

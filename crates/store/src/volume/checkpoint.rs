@@ -3,6 +3,7 @@
 //! The leaves are in the store before the manifest is, so that one who opens the volume meanwhile finds the old map and
 //! the whole log.
 
+use platfs_device::invariant;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -121,9 +122,8 @@ impl Core {
                 true => [0; 32],
                 false => self.own(&Map::Leaf(leaf))?,
             };
-            if let Some(place) = usize::try_from(number).ok().and_then(|at| names.get_mut(at)) {
-                *place = name;
-            }
+            let place = usize::try_from(number).ok().and_then(|at| names.get_mut(at));
+            *invariant!(place, "what was written lies in the volume") = name;
         }
         root(names, |index| self.own(index))
     }

@@ -18,6 +18,7 @@
 //! Locks, in this order: `head`, then the local log's, then `state`. `head` is held while an object travels; the others
 //! never. With a local log only that thread waits for the store with `head`.
 
+use platfs_device::{invariant, invariant_or};
 mod batch;
 mod checkpoint;
 mod local;
@@ -504,8 +505,11 @@ impl State {
                     Some(Slot::Stored(target)) => Piece::Object(*target, offset),
                     Some(Slot::Sent(batch)) => Piece::Sent(Arc::clone(batch), offset),
                     Some(Slot::Local(record)) => Piece::Local(Arc::clone(record), offset),
-                    Some(Slot::Gathered) | None => {
-                        let mut bytes = vec![0; usize::try_from(piece.len).unwrap_or(0)];
+                    slot => {
+                        debug_assert!(matches!(slot, Some(Slot::Gathered)), "what was written has a slot");
+                        let len = usize::try_from(piece.len);
+                        let mut bytes =
+                            vec![0; invariant_or!(len, 0, "a piece is part of the reader's buffer")];
                         self.batch.read(offset, &mut bytes);
                         Piece::Bytes(bytes)
                     }
@@ -532,7 +536,8 @@ impl Device for Volume {
         }
         let mut rest = buffer;
         for (len, piece) in pieces {
-            let (part, behind) = rest.split_at_mut(usize::try_from(len).unwrap_or(0).min(rest.len()));
+            let split = usize::try_from(len).ok().and_then(|len| rest.split_at_mut_checked(len));
+            let (part, behind) = invariant!(split, "the pieces of a range are as long as it");
             own.fill(&piece, part)?;
             rest = behind;
         }

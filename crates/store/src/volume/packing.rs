@@ -5,6 +5,7 @@
 //! is still in use of them is written once more, as one object of the log. It is what the volume holds there anyway, so
 //! that nothing is lost whatever becomes of it. Excludes objects of earlier openings: those are `compact`'s.
 
+use platfs_device::invariant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -49,7 +50,7 @@ impl Core {
         for piece in head.stable.iter() {
             let Some(Source::At { object, offset }) = piece.source else { continue };
             let Some(from) = small.batches.get(&object) else { continue };
-            buffer.resize(usize::try_from(piece.len).unwrap_or(0), 0);
+            buffer.resize(invariant!(usize::try_from(piece.len), "a piece of an object fits memory"), 0);
             from.read(offset, &mut buffer);
             if batch.append(piece.start, &buffer).1 != piece.len {
                 break;

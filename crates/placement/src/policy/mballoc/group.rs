@@ -5,6 +5,7 @@
 //! them all; only the counts per order are kept here, updated run by run.
 
 use crate::index::region::fill;
+use ondisk::invariant_or;
 
 /// Orders a group can have: up to a quarter of 2^19 clusters.
 pub(super) const ORDERS: usize = 18;
@@ -88,10 +89,13 @@ impl Buddy {
         let mut at = from;
         while at < to {
             let order = self.order_within(at, to);
-            if let Some(counter) = self.counters.get_mut(order as usize) {
-                *counter = if appears { *counter + 1 } else { counter.saturating_sub(1) };
-            }
             at += 1 << order;
+            let counter = self.counters.get_mut(order as usize);
+            let counter = invariant_or!(counter, continue, "a buddy's order has a counter");
+            *counter = match appears {
+                true => *counter + 1,
+                false => invariant_or!(counter.checked_sub(1), 0, "a buddy that goes was counted"),
+            };
         }
         if appears {
             self.free += to - from;

@@ -20,12 +20,10 @@ impl Sets {
             return;
         }
         if let Some((old, stamp)) = before {
-            if let Some(set) = self.by_age.get_mut(&old) {
-                set.remove(&stamp);
-            }
-            if let Some(set) = self.by_number.get_mut(&old) {
-                set.remove(&group);
-            }
+            let ages = self.by_age.get_mut(&old).and_then(|set| set.remove(&stamp));
+            debug_assert_eq!(ages, Some(group), "a group is in the set of its key");
+            let is_there = self.by_number.get_mut(&old).is_some_and(|set| set.remove(&group));
+            debug_assert!(is_there, "both orders have the same groups");
             self.places.remove(&group);
         }
         if let Some(key) = key {
