@@ -123,7 +123,7 @@ impl Carrier<'_> {
         for (block, bytes) in built {
             self.put(self.after.byte_offset(block), &bytes)?;
         }
-        inode.raw_mut().i_block = root;
+        inode.raw_mut().i_block = invariant!(root.try_into(), "a root fills the map in the inode");
         let more = nodes.blocks.len().cast_signed() - nodes.had.cast_signed();
         if more != 0 {
             let sectors = (more as i64) << (self.after.cluster_log2 + size.log2() - 9);
