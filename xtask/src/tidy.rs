@@ -375,11 +375,12 @@ fn source_arrows(shown: &str, text: &str, found: &mut Vec<String>) {
                 ));
             }
         }
-        let takes_more =
-            line.match_indices("ondisk::").any(|(at, whole)| !line[at + whole.len()..].starts_with("units"));
+        let takes_more = line.match_indices("ondisk::").any(|(at, whole)| {
+            !["units", "invariant"].iter().any(|taken| line[at + whole.len()..].starts_with(taken))
+        });
         if *crate_path == "crates/placement" && takes_more {
             found.push(format!(
-                "{shown}:{number}: placement knows integers only; take `ondisk::units` and nothing else"
+                "{shown}:{number}: placement knows integers only; take `ondisk::units` and `ondisk::invariant` and nothing else"
             ));
         }
     }
