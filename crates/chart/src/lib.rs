@@ -29,7 +29,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// How much of something is in use as a level from 0 to 63: 0 for nothing and 63 for all of it, and for nothing else.
+/// Returns the used part as a level from 0 to 63: 0 only for nothing and 63 only for all of it.
 #[must_use]
 pub fn level(used: u64, all: u64) -> u8 {
     match used {

@@ -57,7 +57,7 @@ impl Stored {
     }
 }
 
-/// How a bitmap differs from what was found in use.
+/// Differences between a bitmap and the blocks or inodes found in use.
 #[derive(Default)]
 pub(super) struct Compared {
     /// Numbers in use that it calls free, without an explanation.

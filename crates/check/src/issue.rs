@@ -77,7 +77,7 @@ pub enum Decision {
     Leave,
 }
 
-/// How far a check is.
+/// Progress of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// Name of the pass that runs.

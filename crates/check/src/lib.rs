@@ -127,7 +127,7 @@ use facts::Facts;
 use reporter::Report;
 use subject::Subject;
 
-/// How a volume is checked.
+/// Options of a check.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Threads; volumes too small to share are checked by one.

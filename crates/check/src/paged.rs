@@ -200,7 +200,7 @@ impl Bits {
         }
     }
 
-    /// How many there are.
+    /// Counts them.
     pub(super) fn count(&self) -> u64 {
         let cells = self.0.written().flat_map(|(_, page)| page);
         cells.map(|cell| u64::from(cell.load(Ordering::Relaxed).count_ones())).sum()

@@ -1,4 +1,4 @@
-//! How a pass reports what it finds: silently in parallel, aloud by one thread.
+//! Reporting of issues by a pass: silently in parallel, aloud by one thread.
 
 use super::issue::{Decision, Issue, Location, Progress, Sink, Summary};
 use super::kinds::Kind;
@@ -100,7 +100,7 @@ impl<'s> Report<'s> {
     }
 }
 
-/// How the examination of one thing reports what it finds.
+/// Reports the issues of one examined structure.
 pub(super) enum Reporter<'r, 's> {
     /// Remembers only that there was something, and mends nothing.
     Silent {

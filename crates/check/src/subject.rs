@@ -105,7 +105,7 @@ impl Subject {
         }
     }
 
-    /// How many inodes at the start of a group's table were ever used; the rest of it is not read.
+    /// Number of inodes at the start of a group's table that were ever used; the rest of it is not read.
     pub(super) fn inodes_begun(&self, group: Group) -> u32 {
         let whole = self.geometry.inodes_per_group;
         let Some(raw) = self.descriptor(group) else { return 0 };
@@ -134,7 +134,7 @@ impl Subject {
         self.geometry.block_size.bytes_usize()
     }
 
-    /// How directory blocks are laid out.
+    /// Layout of directory blocks.
     pub(super) fn layout(&self) -> Layout {
         Layout::new(self.geometry.block_size, &self.features)
     }

@@ -1,4 +1,4 @@
-//! Which superblock to believe: the primary, mended where a backup knows better, or a backup.
+//! Choice of the superblock to believe: the primary, mended where a backup knows better, or a backup.
 //!
 //! A backup is looked for only when the primary can't be used, or its checksum is wrong. Where the primary
 //! is this volume's at all, only fields that never change are taken from the backup: counts, times
@@ -381,7 +381,7 @@ const SEARCHED: u64 = 1 << 30;
 /// Bytes read at once in a search.
 const SEARCH_PIECE: usize = 1 << 20;
 
-/// How a volume may be divided.
+/// Division of a volume into groups, as a candidate.
 #[derive(Clone, Copy)]
 struct Division {
     block_log2: u32,

@@ -37,7 +37,7 @@ pub struct Map {
     pub nodes: Vec<Block>,
 }
 
-/// Why a map was not followed to its end.
+/// Reason for which a map was not followed to its end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Failure<E> {
     /// A block of the map could not be read.

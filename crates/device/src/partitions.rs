@@ -28,7 +28,7 @@ pub struct Partition {
     pub name: Option<String>,
 }
 
-/// Why partitions can't be found.
+/// Reason for which partitions can't be found.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {

@@ -35,7 +35,7 @@ pub enum Part {
     Mmp,
     /// Contents of an inode from this file block on.
     Data {
-        /// Whose they are.
+        /// Inode of the file.
         inode: InodeNumber,
         /// The first file block.
         file_block: u64,

@@ -74,7 +74,7 @@ impl RawImage {
         &self.sealer
     }
 
-    /// How directory blocks are laid out.
+    /// Returns the layout of directory blocks.
     #[must_use]
     pub fn layout(&self) -> Layout {
         Layout::new(self.geometry.block_size, &self.features())

@@ -83,7 +83,8 @@ impl Facts {
         self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
     }
 
-    /// Why a regular file is no place for a secret, if it is none: others may read it, or another user may change it.
+    /// Returns the reason for which a regular file is no place for a secret, if it is none: others may read it, or another
+    /// user may change it.
     #[must_use]
     pub fn exposure(&self) -> Option<String> {
         let others = self.mode & 0o077;

@@ -19,7 +19,7 @@ use platfs_host::{Kind, open_named};
 use crate::size::parse_size;
 use crate::text::Shown;
 
-/// Which part of a file or block device is meant.
+/// Part of a file or block device that holds the volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Part {
     /// All of it.
@@ -41,7 +41,7 @@ pub struct ImageSpec {
     pub part: Part,
 }
 
-/// Why a disk has no such part. The message is to be put behind the disk's name.
+/// Reason for which a disk has no such part. The message is to be put behind the disk's name.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartError {
@@ -70,7 +70,7 @@ pub enum PartError {
     NoSuchName {
         /// The name asked for.
         wanted: String,
-        /// How many have it.
+        /// Number of partitions that have it.
         found: usize,
         /// Those there are.
         known: String,

@@ -43,7 +43,7 @@ pub enum Stage {
     Exporting,
 }
 
-/// How far the work is.
+/// Progress of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {

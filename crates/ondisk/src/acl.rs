@@ -66,7 +66,7 @@ pub struct AclEntry {
     pub permissions: u16,
 }
 
-/// Why bytes are not a valid list.
+/// Reason for which bytes are not a valid list.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub struct AclProblem(String);
 

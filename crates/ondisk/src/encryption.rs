@@ -78,7 +78,7 @@ impl Context {
         4 << (self.flags & PADDING)
     }
 
-    /// How keys are derived and initialisation vectors made: the flags without the padding.
+    /// Returns the rule by which keys and initialisation vectors are derived: the flags without the padding.
     #[must_use]
     pub fn derivation(&self) -> u8 {
         self.flags & !PADDING
@@ -87,7 +87,7 @@ impl Context {
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// How a stored name is shown where there is no key: its hash and its bytes, or of a long one the first of them and a
+/// Encodes a stored name as it is shown without a key: its hash and its bytes, or of a long one the first of them and a
 /// digest of the others, in base64 for addresses. `digest` is SHA-256.
 #[must_use]
 pub fn shown(hash: DirHash, stored: &[u8], digest: impl FnOnce(&[u8]) -> [u8; DIGEST_LEN]) -> Vec<u8> {

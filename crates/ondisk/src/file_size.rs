@@ -1,4 +1,4 @@
-//! How large a file can be: what its map reaches, and what its count of blocks holds.
+//! The largest size of a file: bounded by the reach of its map, and by its count of blocks.
 //!
 //! Source: Linux, which opens no file whose size is beyond (measured by `ftruncate` on its driver, block sizes 1 to 4
 //! KiB, with and without `huge_file`; `crates/fs/tests/all/file_size.rs` asks again).

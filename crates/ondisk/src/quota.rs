@@ -26,7 +26,7 @@ const ROOT: u32 = 1;
 const LEVELS: u32 = 4;
 const RECORDS_PER_BLOCK: usize = (QUOTA_BLOCK - size_of::<RawLeafHeader>()) / size_of::<RawRecord>();
 
-/// Whose usage a file counts.
+/// Kind of owner for whom a file counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum QuotaKind {
     /// Owners.

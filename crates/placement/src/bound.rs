@@ -32,7 +32,7 @@ impl Default for Bound {
     }
 }
 
-/// Whose memory it is.
+/// Holders of the memory that is bounded.
 #[derive(Clone, Copy)]
 pub(crate) struct Holders<'a> {
     pub(crate) map: &'a FreeMap,

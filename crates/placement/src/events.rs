@@ -47,7 +47,7 @@ pub enum Event {
     Refused {
         /// Request.
         request: Request,
-        /// Why nothing was granted.
+        /// Reason of the refusal.
         refusal: Refusal,
     },
     /// Another thread took what the policy had chosen; it chooses again.

@@ -52,7 +52,7 @@ pub fn parameter(name: &str) -> Option<Parameter> {
     parameters().into_iter().find(|known| known.tunable.name == name)
 }
 
-/// Why something can't be placed so.
+/// Reason for which words of placement are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlacingError {
     /// Neither `alloc`, `dirs` nor a parameter.
@@ -95,7 +95,7 @@ pub type Policies = (Box<dyn BlockPolicy>, Box<dyn DirectoryPolicy>);
 /// Placement of a volume: policies, if they were chosen, and parameters, as far as they were set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placing {
-    /// How blocks are chosen.
+    /// Policy for blocks.
     pub blocks: Option<BlockPolicyKind>,
     /// Where directories and inodes go.
     pub inodes: Option<DirectoryPolicyKind>,

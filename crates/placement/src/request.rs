@@ -78,7 +78,7 @@ pub struct Request {
     pub process: u32,
     /// More of the file, where the policy wants it and a file system stands behind the request.
     pub file: Option<FileState>,
-    /// How often [`Refusal::NeedBitmap`] was already answered for this request. The engine stops
+    /// Number of times that [`Refusal::NeedBitmap`] was already answered for this request. The engine stops
     /// asking for bitmaps merely to find something better once this reaches
     /// [`Request::PATIENCE`].
     pub attempt: u32,
@@ -134,7 +134,7 @@ impl Request {
     }
 }
 
-/// Why nothing was granted.
+/// Reason for which nothing was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// No free run of the minimum length exists.
@@ -145,7 +145,7 @@ pub enum Refusal {
     NeedBitmap(Group),
 }
 
-/// Why clusters or inodes can't be given back or taken by address.
+/// Reason for which clusters or inodes can't be given back or taken by address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denial {
     /// The bitmap of this group must be loaded first.

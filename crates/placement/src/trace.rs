@@ -95,7 +95,7 @@ pub enum Record {
         name: Name,
         /// From which place on.
         at: u64,
-        /// How many.
+        /// Number of clusters.
         count: u64,
     },
     /// The last writer of a file is gone.

@@ -1,6 +1,6 @@
-//! Why a volume is not changed.
+//! Errors for which a volume is not changed.
 
-/// Why a volume is not changed. Nothing was written then, unless the device failed while a change was applied.
+/// Reason for which a volume is not changed. Nothing was written then, unless the device failed while a change was applied.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

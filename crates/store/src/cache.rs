@@ -18,7 +18,7 @@ use rustix::fs::{FlockOperation, flock};
 
 /// An entry that was read is marked as used if it was not in this time.
 const MARK_AFTER: Duration = Duration::from_secs(60);
-/// How long an entry is waited for that another process fetches; then it is fetched twice.
+/// Longest wait for an entry that another process fetches; then it is fetched twice.
 const WAIT: Duration = Duration::from_secs(10);
 /// Where the files are that processes lock while they fetch.
 const LOCKS: &str = "locks";

@@ -22,14 +22,14 @@ use crate::store::Store;
 use crate::survey::{Marked, REQUESTS, marked};
 use crate::together::together;
 
-/// How often volumes may be made while others are looked at.
+/// Most times that volumes are made while others are looked at.
 const TRIES: usize = 64;
 
 /// The volumes of a store, and what they refer to.
 pub(crate) struct Census {
     /// Their references.
     pub(crate) marked: Marked,
-    /// Whose manifests were read, removed ones too.
+    /// Volumes whose manifests were read, removed ones too.
     read: BTreeSet<VolumeId>,
     /// Those of them that were removed.
     removed: BTreeSet<VolumeId>,

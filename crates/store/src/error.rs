@@ -37,7 +37,7 @@ pub enum Error {
     Busy {
         /// Words of the store.
         why: String,
-        /// How long to wait.
+        /// Time to wait.
         after: Duration,
     },
     /// The store says no.

@@ -16,7 +16,7 @@ use crate::store::Store;
 use crate::survey::volumes;
 use crate::view::{Reader, View};
 
-/// How often the volume may change while it is forked.
+/// Most changes of the volume while it is forked.
 const TRIES: usize = 16;
 
 /// Gives what a volume is now another name. A name with an `@` is a snapshot, which is never written.

@@ -18,7 +18,7 @@ use crate::store::Store;
 const VOLUMES: &str = "gc/volumes";
 /// Mark behind a volume that was removed.
 const REMOVED: &str = " removed";
-/// How often others may come between.
+/// Most times that others come between.
 const TRIES: usize = 64;
 
 /// Volumes that there are and were.

@@ -40,12 +40,12 @@ pub(crate) const LEASES: &str = "lease/";
 pub(crate) const VOID_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// Most bytes of a mark.
 const MARK_MAX: u64 = 4096;
-/// How the mark of a clean-up begins that has ended, and of one whose last requests may still be under way.
+/// Begin of the mark of a clean-up that has ended, and of one whose last requests may still be under way.
 const ENDED: &str = "ended";
 const ENDED_LATE: &str = "ended late";
 /// Word in a lease before the volume that it is for.
 const FOR: &str = " for ";
-/// How often others may come between.
+/// Most times that others come between.
 const TRIES: usize = 64;
 /// Removals, and time, after which a clean-up looks for its mark.
 const LOOK_AFTER: u64 = 64;
@@ -274,7 +274,8 @@ impl Running {
         self.store.objects().replace(RUNNING, &ended(self.word()), &self.version).map(drop)
     }
 
-    /// How it ends. A removal may be carried out once more after it was answered: something between asked twice.
+    /// Returns the word for its end. A removal may be carried out once more after it was answered: a program between may
+    /// have asked twice.
     fn word(&self) -> &'static str {
         match self.is_late || self.steps.load(Ordering::Relaxed) > 0 {
             true => ENDED_LATE,

@@ -67,7 +67,7 @@ fn race(store: &Arc<Store>) -> Result<()> {
     result
 }
 
-/// How many of those who write at the same time believe that they did.
+/// Number of simultaneous writers that believe they have written.
 fn raced(write: impl Fn(&[u8]) -> Result<()> + Sync) -> Result<usize> {
     let lost = || Error::Unavailable("a thread of the trial ended".into());
     // Closed until all threads are there. If one can't be made it stays closed, and the others write nothing.

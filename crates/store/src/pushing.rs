@@ -42,7 +42,7 @@ pub struct Pushed {
 /// Hears how far a push is, by any of its threads; a failure calls it off.
 pub type Watch<'p> = dyn Fn(&Pushed) -> Result<()> + Sync + 'p;
 
-/// How an image is pushed.
+/// Options of a push.
 #[derive(Default)]
 pub struct Push<'p> {
     /// Replaces a volume of that name.

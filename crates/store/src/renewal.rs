@@ -16,10 +16,10 @@ use crate::store::Store;
 /// farther apart.
 const STEP: u64 = 1 << 16;
 const STEPS: u64 = 1 << 36;
-/// How often others may come between.
+/// Most times that others come between.
 const TRIES: usize = 64;
 
-/// How a replacement ended.
+/// Outcome of a replacement.
 pub(crate) enum Replaced {
     /// With this manifest.
     Done(Box<Manifest>, Version),

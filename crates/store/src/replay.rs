@@ -17,7 +17,7 @@ const OBJECTS_MAX: usize = 1 << 16;
 /// Most ranges that they may leave in memory, some 60 bytes each; a checkpoint comes long before.
 const RANGES_MAX: usize = 1 << 20;
 
-/// How far a log goes.
+/// End of a log.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
     /// The segments, each with its end.

@@ -26,7 +26,7 @@ const MANIFESTS: usize = 256 << 20;
 /// Most objects that volumes may refer to together, some hundreds of bytes of memory each: chunks of 8 TiB. What several
 /// volumes share counts once.
 const MARKED: usize = 1 << 24;
-/// How often a volume may be written while it is looked at.
+/// Most writes of a volume while it is looked at.
 const TRIES: usize = 16;
 
 /// The manifests of a store, those of removed volumes as well if asked for.

@@ -39,7 +39,7 @@ pub struct Map<'a> {
     pub title: &'a str,
     /// Lines between cells and strips.
     pub notes: &'a [String],
-    /// How much of each cell is in use, as [`crate::level`] gives it.
+    /// Used part of each cell, as [`crate::level`] gives it.
     pub levels: &'a [u8],
     /// Where files lie.
     pub strips: &'a [Strip],
@@ -47,7 +47,7 @@ pub struct Map<'a> {
     pub total: u64,
 }
 
-/// Which of the ten colours a level has.
+/// Returns the number of a level's colour, of ten.
 #[must_use]
 pub fn tenth(level: u8) -> usize {
     match level {

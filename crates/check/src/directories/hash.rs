@@ -8,7 +8,7 @@ use ondisk::superblock::{FLAG_UNSIGNED_HASH, RawSuperblock};
 /// each entry holds its hash.
 pub(super) const STORED: u8 = 6;
 
-/// How the names of one directory are hashed.
+/// Hash of the names of one directory.
 #[derive(Clone, Copy)]
 pub(super) enum Hasher {
     /// By their bytes.

@@ -45,7 +45,7 @@ pub(super) struct Fault {
     pub(super) found: String,
 }
 
-/// Why the walk ended early.
+/// Reason for which the walk ended early.
 pub(super) enum Stop {
     Fault(Fault),
     Unreadable(io::Error),

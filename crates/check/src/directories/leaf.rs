@@ -245,7 +245,7 @@ impl Examiner<'_> {
         found
     }
 
-    /// Why no name may lead to an inode.
+    /// Returns the issue if no name may lead to an inode.
     fn unfit(&self, inode: InodeNumber) -> Option<&'static Kind> {
         if inode.get() > self.bounds.inodes {
             Some(&ENTRY_OUTSIDE)
@@ -269,7 +269,7 @@ impl Examiner<'_> {
         !has_contents || self.facts.policies.agree(self.inode.number(), inode)
     }
 
-    /// Why an entry behind the first two is to be removed.
+    /// Returns the issue for which an entry behind the first two is removed.
     fn unwanted(&self, seen: &LiveEntry, name: &[u8]) -> Option<&'static Kind> {
         let unfit = self.unfit(seen.inode);
         match name {

@@ -224,7 +224,7 @@ fn hash_all(subject: &Subject, inode: &Inode, version: HashVersion, names: &mut 
     true
 }
 
-/// How the blocks of a directory are made.
+/// Plan by which the blocks of a directory are made.
 struct Plan {
     layout: Layout,
     own: InodeNumber,

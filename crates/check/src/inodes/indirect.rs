@@ -242,7 +242,7 @@ impl Examination<'_, '_, '_, '_> {
         self.claim_node(mapped, block);
     }
 
-    /// Why a block can't be one of pointers: most of what it holds leads nowhere.
+    /// Returns the reason for which a block can't be one of pointers: most of its words lead nowhere.
     fn is_no_pointer_block(&self, bytes: &[u8]) -> Option<String> {
         let geometry = &self.subject().geometry;
         let pointers = bytes.chunks_exact(4).map(|bytes| u64::from(word(bytes, 0))).filter(|at| *at != 0);

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 /// Bytes of a table that are read at once.
 const PIECE_LEN: u64 = 256 << 10;
 
-/// How tables are cut into pieces.
+/// Division of inode tables into pieces.
 struct Pieces {
     /// Inodes in a piece: whole blocks.
     inodes: u32,

@@ -67,7 +67,7 @@ impl ClustersToLeave {
     }
 }
 
-/// How often each block may be read as a node: to find owners, and some times to rewrite a map.
+/// Most times that a block is read as a node: to find owners, and some times to rewrite a map.
 const NODE_READS: u64 = 8;
 
 /// Passes on no issue and leaves all as it is.

@@ -5,7 +5,7 @@ pub(super) mod inodes;
 pub(super) mod opening;
 pub(super) mod space;
 
-/// How bad an issue is.
+/// Severity of an issue.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
     /// Nothing is lost and nothing will be: a count or an optional field is off, or work is left over
@@ -48,7 +48,7 @@ impl Severity {
 pub struct Kind {
     /// Stable, in kebab case, begins with what it is about: `inode-links`.
     pub id: &'static str,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
     /// True if its repair loses nothing, so that it may be made without asking (`-p`).
     pub safe: bool,

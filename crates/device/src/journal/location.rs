@@ -32,7 +32,7 @@ pub struct Log {
     log2: u32,
     /// Its superblock.
     pub superblock: RawJournalSuperblock,
-    /// How its blocks are laid out and sealed.
+    /// Layout and checksums of its blocks.
     pub format: LogFormat,
 }
 

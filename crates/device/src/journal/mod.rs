@@ -63,7 +63,7 @@ pub struct Recovery {
     pub recorded_error: Option<u32>,
     /// Fast commits behind the log, which were brought in with it.
     pub fast_commits: u32,
-    /// Why not all that was committed could be brought in; all before it was.
+    /// Damage that ended the replay; everything committed before it was brought in.
     pub damage: Option<String>,
 }
 

@@ -35,7 +35,7 @@ pub enum Range {
     Delete {
         /// The first of them.
         first: u32,
-        /// How many.
+        /// Number of file blocks.
         count: u32,
     },
 }

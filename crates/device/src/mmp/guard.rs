@@ -1,6 +1,6 @@
 //! The device while this host has the mark: a thread renews it, and nothing is written once another host has it.
 //!
-//! Who reads the block through this device sees that of a volume that is not in use: copies and checks of a volume are
+//! Reading the block through this device gives that of a volume that is not in use: copies and checks of a volume are
 //! not about who has it now.
 
 use std::io;
@@ -46,7 +46,7 @@ struct MarkState {
 struct State {
     /// Where it lies, and what was written there last.
     ours: Option<(MmpBlock, RawMmp)>,
-    /// Why nothing is written any more.
+    /// Reason for which nothing is written any more.
     why: String,
 }
 

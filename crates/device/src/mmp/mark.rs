@@ -76,7 +76,7 @@ impl MmpBlock {
         (sealed.as_bytes() == raw.as_bytes()).then_some(raw)
     }
 
-    /// How long after a renewal the next one follows.
+    /// Returns the time between two renewals.
     pub(super) fn between(&self) -> Duration {
         Duration::from_secs(u64::from(self.interval))
     }
@@ -86,7 +86,7 @@ impl MmpBlock {
         self.interval.saturating_mul(2).clamp(MMP_MIN_CHECK_INTERVAL, MMP_MAX_INTERVAL)
     }
 
-    /// How long to wait for who wrote `seen`, as Linux does.
+    /// Returns the time to wait for the host that wrote `seen`, as Linux does.
     pub(super) fn wait(&self, seen: &RawMmp) -> Duration {
         let theirs = seen.mmp_check_interval.get().min(MMP_MAX_INTERVAL);
         let seconds = u64::from(self.interval.max(theirs).max(MMP_MIN_CHECK_INTERVAL));

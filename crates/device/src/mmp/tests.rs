@@ -233,8 +233,8 @@ fn of_two_that_take_it_at_once_the_last_has_it() {
     }
 }
 
-/// Who begins just behind another sees a mark that is not clean, and as long as it waits the other is no further than its
-/// mount: the mark is renewed before.
+/// A host that begins just behind another sees a mark that is not clean. As long as it waits, the other is no further than
+/// its mount: the mark is renewed before.
 #[test]
 fn a_mark_is_renewed_while_it_is_taken() {
     let disk = disk(None);

@@ -366,7 +366,7 @@ fn blanked<'e>(entries: &[xattr::Entry<'e>], blanks: &'e [Vec<u8>]) -> Vec<xattr
     entries.iter().zip(blanks).map(with).collect()
 }
 
-/// How the entries of a region are found.
+/// Function that finds the entries of a region.
 type Parse = for<'b> fn(&'b [u8], Layout) -> dirent::Entries<'b>;
 
 /// Makes the names of a block unreadable, and unused space zeros.

@@ -26,7 +26,7 @@ pub use links::Source;
 use links::{Link, Links};
 use lives::{Life, Lives, Tables, is_held};
 
-/// How sure it is that what is recovered is the file as it was when it was last committed.
+/// Confidence that the recovered file is as it was when it was last committed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Confidence {
     /// Some of it is gone, or nobody knows.
@@ -50,7 +50,7 @@ pub struct Removed {
     pub runs: Vec<Run>,
     /// Fate of its blocks.
     pub fate: Fate,
-    /// How sure it is.
+    /// Confidence in that.
     pub confidence: Confidence,
     /// Reasons for it not being sure.
     pub doubts: Vec<String>,

@@ -16,9 +16,9 @@ pub enum Problem {
     /// The archive ends within an entry.
     #[error("the archive is cut short: {needed} bytes are needed, {present} are there")]
     Truncated {
-        /// How long it would have to be.
+        /// Length that it would need.
         needed: u64,
-        /// How long it is.
+        /// Length that it has.
         present: u64,
     },
     /// The very first block is no header.
@@ -110,7 +110,7 @@ pub enum TarWarning {
     Trailing {
         /// The place after the marker.
         offset: u64,
-        /// How much follows.
+        /// Number of bytes that follow.
         len: u64,
     },
 }

@@ -55,7 +55,7 @@ impl<T: Input + ?Sized> Input for &T {
     }
 }
 
-/// How much is read at once. Headers of small files share a window; larger windows copy data that are
+/// Bytes that are read at once. Headers of small files share a window; larger windows copy data that are
 /// skipped anyway.
 const WINDOW: u64 = 4096;
 /// Trailing bytes below this are the padding of tape records, not worth a warning.

@@ -21,7 +21,7 @@ use std::ops::Range;
 /// Archives end at a multiple of this, as tape records of 20 blocks did and readers may expect.
 const RECORD_BYTES: u64 = 10_240;
 
-/// Why an entry cannot be written.
+/// Reason for which an entry cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The stream failed.

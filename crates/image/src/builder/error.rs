@@ -1,4 +1,4 @@
-//! Why an image could not be built, with the place and the remedy.
+//! Errors of builds, with the place and the remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::source::SourceError;
 use crate::text::Quoted;
 use crate::watch::Cancelled;
 
-/// Why an image could not be built.
+/// Reason for which an image could not be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {

@@ -2,7 +2,7 @@
 //!
 //! Names first, then data: all directories then lie together at the front of the volume, each in one
 //! piece, and the data of a directory's files follow each other without a directory block between.
-//! Which file comes next where a free run ends is decided in `order`.
+//! `order` decides which file comes next where a free run ends.
 
 use platfs::ondisk::inode::{FileType, InodeFlags, Timestamp};
 use platfs::ondisk::units::InodeNumber;

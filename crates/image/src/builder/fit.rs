@@ -1,4 +1,4 @@
-//! Which format holds the contents: where the user leaves the block size open, it is chosen so that the longest link, the
+//! Choice of a format that holds the contents: an open block size is chosen so that the longest link, the
 //! largest attributes, directory and file have a place. Where it is stated, what does not fit is refused with the path,
 //! and the remedy is named.
 //!

@@ -68,13 +68,13 @@ use identity::{GivenIdentity, Identity};
 use job::Job;
 pub use like::Update;
 
-/// How often a smallest image is tried again one block larger: fragments of free space can cost a
+/// Most times that a smallest image is tried again one block larger: fragments of free space can cost a
 /// few blocks of map that can't be foreseen.
 const TRIES: u32 = 64;
 /// Smaller blocks have groups of a few MiB, whose structures would cut chunks everywhere.
 const ALIGNED_BLOCK: u32 = 4096;
 
-/// How large the image shall be.
+/// Wanted size of the image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Size {
     /// That many bytes.

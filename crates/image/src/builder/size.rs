@@ -1,4 +1,4 @@
-//! How large an image must be: what a catalogue takes on a volume of a given shape.
+//! Size that an image needs: the space of a catalogue on a volume of a given shape.
 //!
 //! Data and the maps over them are counted exactly. Directories are estimated here; the smallest
 //! image measures them by creating all names on a volume in memory.

@@ -1,4 +1,4 @@
-//! Which size the image gets: automatic, smallest, or what a device has room for. What contents take on a volume
+//! Choice of the image's size: automatic, smallest, or that of a device. The space of contents on a volume
 //! of a given shape is counted by `size`.
 
 use std::sync::Arc;

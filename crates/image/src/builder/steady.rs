@@ -13,7 +13,7 @@ use platfs::ondisk::units::Group;
 use super::job::Job;
 use super::{ALIGNED_BLOCK, Size, size};
 
-/// How far a volume can grow while mounted, as far as descriptors are kept free for that: the same number of blocks for
+/// Size to which a volume can grow while mounted, by descriptors that are kept free: the same number of blocks for
 /// every volume up to half of it.
 const GROWTH: u64 = 512 << 30;
 /// Inodes of a group, or twice as many, and so on.

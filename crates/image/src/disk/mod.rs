@@ -46,7 +46,7 @@ use crate::output::{Output, Privacy, device_of};
 use contents::Contents;
 pub use verity::{Seeds, Verity};
 
-/// How the bytes of a disk are stored in a file.
+/// Format in which the bytes of a disk are stored in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Format {

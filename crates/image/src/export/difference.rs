@@ -43,7 +43,7 @@ pub enum Aspect {
     Attributes,
     /// The number of a device.
     Device,
-    /// Which other names the file has.
+    /// Other names of the file.
     Links,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct Difference<'a> {
     is_layer: bool,
     /// Of the directories that the walk is in: that of the older volume, and whether the sink was given it.
     open: Vec<(Option<InodeNumber>, bool)>,
-    /// Which file of the newer volume an inode of the older one became.
+    /// Inodes of the newer volume by those of the older one.
     became: HashMap<InodeNumber, InodeNumber>,
     /// By first path of a file with several names: the inode that it had.
     firsts: HashMap<Vec<u8>, Option<InodeNumber>>,

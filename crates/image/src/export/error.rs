@@ -1,4 +1,4 @@
-//! Why an export ended, with the file.
+//! Errors that end an export, with the file.
 
 use crate::archive::WriteError;
 use crate::text::Shown;
@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why an export ended.
+/// Error that ended an export.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
@@ -67,7 +67,7 @@ pub enum ExportError {
     Archive {
         /// The path in the image.
         path: Vec<u8>,
-        /// Why.
+        /// Reason.
         error: WriteError,
     },
     /// A file of the host cannot be made.

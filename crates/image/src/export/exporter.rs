@@ -19,7 +19,7 @@ const ZSTD_LEVEL: i32 = 3;
 /// Bytes written to a file at once.
 const BUFFER: usize = 1 << 20;
 
-/// How an archive is packed.
+/// Packing of an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Packing {
     /// Not at all.

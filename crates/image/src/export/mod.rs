@@ -160,7 +160,7 @@ fn longest(runs: &[Run]) -> usize {
     usize::try_from(longest).unwrap_or(CHUNK)
 }
 
-/// How a walk goes.
+/// Options of a walk.
 struct WalkOptions<'t> {
     watch: Watch,
     /// Others may change the volume meanwhile; then the directories that the walk is in are held.

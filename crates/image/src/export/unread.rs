@@ -15,7 +15,7 @@ pub struct Unread<'a> {
     pub path: &'a [u8],
     /// Part that the output lacks.
     pub lacks: Lacks,
-    /// Why it could not be read.
+    /// Error of reading it.
     pub error: &'a ExportError,
 }
 

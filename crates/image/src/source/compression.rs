@@ -26,7 +26,7 @@ const ZSTD_WINDOW_LOG: u32 = 27;
 /// The buffer between decoder and spool. Pieces of zeros of this size become holes.
 const PIECE: usize = 64 << 10;
 
-/// How bytes are packed.
+/// Format of packed bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Not at all.

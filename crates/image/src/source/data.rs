@@ -221,7 +221,7 @@ impl DataReader<'_> {
         })
     }
 
-    /// How messages call an origin.
+    /// Returns the name of an origin in messages.
     fn path(&self, origin: Origin) -> PathBuf {
         match origin {
             Origin::Section(_) => PathBuf::from("the archive"),

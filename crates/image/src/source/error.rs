@@ -1,4 +1,4 @@
-//! Why a source cannot become an image, and what about it is merely odd.
+//! Errors of sources that cannot become an image, and warnings about odd ones.
 
 use super::catalogue::CatalogueError;
 use super::filter::FilterError;
@@ -9,7 +9,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a source cannot be used.
+/// Reason for which a source cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
@@ -179,7 +179,7 @@ pub enum SourceWarning {
     LeftOut {
         /// The file.
         path: Vec<u8>,
-        /// Why.
+        /// Reason.
         reason: &'static str,
     },
     /// An archive is damaged or cut off; what stands before was taken.
@@ -222,14 +222,14 @@ pub enum SourceWarning {
     },
     /// More files of the host were left out than are named.
     MoreLeftOut {
-        /// How many more.
+        /// Number of further ones.
         count: usize,
     },
     /// `/proc` is not mounted: a directory's links, devices and pipes can't be asked for their attributes.
     NoPaths,
     /// Extended attributes of other systems, whose names Linux does not know.
     DroppedXattrs {
-        /// How many.
+        /// Their number.
         count: usize,
     },
 }

@@ -16,7 +16,7 @@ pub enum FilterError {
     Pattern {
         /// As given.
         pattern: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
     /// A mapping or owner that is none.
@@ -108,7 +108,7 @@ impl IdRange {
     }
 }
 
-/// How a range is written.
+/// Form of a range.
 const RANGE: &str = "FROM:TO:COUNT";
 
 impl FromStr for IdRange {

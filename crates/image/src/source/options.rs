@@ -1,4 +1,4 @@
-//! How a source is read: what is left out, whose the files become, which times are allowed, which image of several.
+//! Options of reading a source: excludes, owners, latest times, the image of several.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::archive::acl::{self, Acl};
 use crate::archive::{Timestamp, Xattr};
 use crate::watch::Watch;
 
-/// How a source is read. The default takes everything as it is.
+/// Options of reading a source. The default takes everything as it is.
 ///
 /// ```
 /// use platfs_image::{IdRange, Source};

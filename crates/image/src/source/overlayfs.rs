@@ -32,7 +32,7 @@ impl Entry<'_> {
     /// The meaning of the entry.
     ///
     /// # Errors
-    /// Why its contents are in no layer by this name.
+    /// The reason for which its contents are in no layer by this name.
     pub(super) fn sign(&self) -> Result<Sign, &'static str> {
         if self.value(b"redirect").is_some() {
             return Err(

@@ -7,7 +7,7 @@ pub const MAX_NAME_LEN: usize = 255;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Name<'n>(&'n [u8]);
 
-/// Why bytes can't be a name.
+/// Reason for which bytes can't be a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadName {
     /// No bytes.

@@ -50,12 +50,12 @@ pub enum Tag<'b> {
         inode: u32,
         /// The first of them.
         first: u32,
-        /// How many.
+        /// Number of file blocks.
         count: u32,
     },
     /// A name changes.
     Name {
-        /// How.
+        /// Kind of the change.
         change: NameChange,
         /// The directory.
         parent: u32,

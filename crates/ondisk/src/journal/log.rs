@@ -80,7 +80,7 @@ pub struct CommitTime {
     pub nanoseconds: u32,
 }
 
-/// How the blocks of a log are laid out and sealed, by the features of its superblock.
+/// Layout and checksums of a log's blocks, by the features of its superblock.
 #[derive(Clone, Copy, Debug)]
 pub struct LogFormat {
     block_len: usize,

@@ -25,7 +25,7 @@ struct Tree<'f> {
     file: &'f [u8],
     blocks: u32,
     nodes: BTreeSet<u32>,
-    /// How many ids lead to each leaf.
+    /// Number of ids that lead to each leaf.
     leaves: BTreeMap<u32, usize>,
 }
 

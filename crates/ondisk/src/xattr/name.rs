@@ -83,7 +83,7 @@ pub fn full_name(index: NameIndex, name: &[u8]) -> Vec<u8> {
     full
 }
 
-/// Why a name can't be given to an attribute.
+/// Reason for which an attribute can't have a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NameProblem {
     /// More than [`NAME_MAX`] bytes.

@@ -41,7 +41,7 @@ pub struct InodeRequest {
     pub sequential: bool,
 }
 
-/// Why no inode was granted.
+/// Reason for which no inode was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InodeRefusal {
     /// No inode is free.

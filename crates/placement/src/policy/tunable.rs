@@ -61,7 +61,7 @@ pub(crate) const fn ours(
     Tunable { name, default, least, most, about, source: Source::Ours }
 }
 
-/// Why a tunable can't be set.
+/// Reason for which a tunable can't be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
     /// The policy has no tunable of this name.

@@ -170,7 +170,7 @@ impl Model {
         assert!(left.is_empty(), "{left:?} were never granted");
     }
 
-    /// Which regions are known: each group is cut into such of 32,768 clusters.
+    /// Tells for each region if it is known: each group is cut into regions of 32,768 clusters.
     fn known_regions(&self) -> Vec<Vec<bool>> {
         let layout = self.engine.layout();
         let known = |group| {

@@ -5,7 +5,7 @@ use crate::layout::Layout;
 use crate::request::{Contradiction, Kind};
 use std::io::Read;
 
-/// Why a trace can't be read on.
+/// Reason for which the reading of a trace ends.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// It does not begin as a trace does.

@@ -15,7 +15,7 @@ pub struct CheckResult {
     pub refusal: Option<String>,
     /// The repairs of what was expected, in memory over the device that was judged; `None` if there are none.
     pub repaired: Option<Arc<Staged>>,
-    /// How much there was of what was expected.
+    /// Number of expected issues that were found.
     pub expected: u64,
 }
 

@@ -111,7 +111,7 @@ fn new_tables(layout: &Layout, pack: u32, first: u32) -> Result<Vec<Tables>> {
 /// Passes over all inodes that find nothing more to move, until it is given up.
 const PATIENCE: u32 = 4;
 
-/// How a volume that becomes smaller gets on.
+/// Hears of the progress of a volume that becomes smaller.
 pub trait Watch {
     /// Bytes that have been copied so far. `false` calls the work off after the file that moves: the volume keeps its size.
     fn goes_on(&self, copied: u64) -> bool;

@@ -25,7 +25,7 @@ pub(super) struct Moves {
     dropped: Runs,
 }
 
-/// How the blocks of a map change.
+/// Changes of the blocks of a map.
 #[derive(Default)]
 pub(super) struct Nodes {
     /// All blocks of the new map, in the order of their use.

@@ -15,7 +15,7 @@ const LEAST_USEFUL: u64 = 50;
 /// Bytes of a descriptor on volumes with 64bit.
 const WIDE_DESCRIPTOR: u16 = 64;
 
-/// How small a last group may be.
+/// Rule for a small last group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Tail {
     /// As resize2fs has it: with room for its own tables and some files.

@@ -31,7 +31,7 @@ pub fn header_len(header: &Header) -> usize {
 pub struct Written {
     /// The first, in the volume.
     pub start: u64,
-    /// How many.
+    /// Number of bytes.
     pub len: u32,
     /// The first, in the data; nothing for zeros.
     pub offset: Option<u32>,

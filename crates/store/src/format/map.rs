@@ -68,7 +68,7 @@ impl Target {
 pub struct Extent {
     /// The first, in the volume.
     pub start: u64,
-    /// How many.
+    /// Number of bytes.
     pub len: u32,
     /// Number of the object, among those of the leaf.
     pub object: u32,
@@ -94,7 +94,7 @@ pub enum Map {
     Index(Vec<Hash>),
 }
 
-/// How many leaves a volume has.
+/// Number of leaves of a volume.
 #[must_use]
 pub fn leaves(size: u64) -> u64 {
     size.div_ceil(LEAF_SPAN)

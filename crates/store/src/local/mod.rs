@@ -169,7 +169,7 @@ impl Log {
     }
 }
 
-/// How often a log is looked for again whose holder ended at that moment.
+/// Most times that a log is looked for again whose holder ended at that moment.
 const TRIES: usize = 100;
 
 /// The log in a directory, opened, and its mark, locked. Who closes a log removes its mark: what was locked may be gone by

@@ -67,7 +67,7 @@ pub(crate) struct Parts {
     /// For messages.
     path: PathBuf,
     most: u64,
-    /// Whose records they are.
+    /// Volume whose records they are.
     volume: VolumeId,
     token: u64,
     all: VecDeque<Part>,

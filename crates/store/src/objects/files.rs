@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 
 /// Where files are made before they get their names, and the name of the lock.
 const MAKING: &str = ".making";
-/// How long the lock is waited for; it is held for one small write.
+/// Longest wait for the lock; it is held for one small write.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
 
 /// Most objects of one directory, whose names are sorted in memory: chunks of 16 TiB.

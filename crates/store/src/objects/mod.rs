@@ -126,7 +126,7 @@ pub trait Objects: Send + Sync {
     /// The store's.
     fn remove(&self, key: &str) -> Result<()>;
 
-    /// How long a request may take effect after the program that made it has ended.
+    /// Time for which a request may still take effect after the program that made it has ended.
     fn lingers(&self) -> Duration {
         Duration::from_secs(120)
     }

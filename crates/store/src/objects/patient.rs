@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use super::{LISTED_MAX, Listed, NAMES_MAX, Object, Objects, REPLACED_MAX, Version, endless};
 use crate::error::{Error, Result};
 
-/// How long a store is waited for.
+/// Time for which a store is waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// The pause after the first try, about; each is twice as long as the last.
     pub pause: Duration,
-    /// How long a request is tried, and how long an outage is waited out.
+    /// Longest time for which a request is tried, and an outage is waited out.
     pub limit: Duration,
     /// Hears of an outage that lasts, and of its end.
     pub tell: Option<fn(&str)>,

@@ -37,12 +37,12 @@ use crate::error::{Error, Result};
 use line::{Line, SMALL, Seen, Watched};
 use words::object_error;
 
-/// How long nothing of a request may move.
+/// Longest time for which nothing of a request may move.
 const STILL: Duration = Duration::from_secs(30);
 /// Bytes in a second that a line carries at least. What is handed to the system is not seen to move: writes are given the
 /// time that all that are under way would take together, and reads the time that their share of the line takes.
 const SLOWEST: u64 = 32 << 10;
-/// How often it is looked whether something moves.
+/// Time between two looks at the progress of a request.
 const LOOK: Duration = Duration::from_millis(500);
 /// Most bytes of a page of a list: a thousand keys (of Azure five thousand) with what stands around them.
 const PAGE: u64 = 16 << 20;
@@ -68,7 +68,7 @@ pub struct Remote {
     still: Duration,
 }
 
-/// How long a request goes on that shares its line with the most others.
+/// Time limits of a request that shares its line with the most others.
 struct Share {
     still: Duration,
     /// The time that all writes take.
@@ -77,7 +77,7 @@ struct Share {
 }
 
 impl Share {
-    /// Why a request is given up, if it is: nothing came for too long, or less than a line carries.
+    /// Returns the reason for which a request is given up, if it is: nothing came for too long, or less than a line carries.
     fn lost(&self, seen: &Seen) -> Option<String> {
         let (still, all) = (seen.moved.elapsed(), seen.asked.elapsed());
         let least = self.still + self.leaving;

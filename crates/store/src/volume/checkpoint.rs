@@ -19,7 +19,7 @@ use crate::pushing::root;
 use crate::renewal::{Replaced, is_same, replace};
 use crate::view::Base;
 
-/// How often a clean-up may come between.
+/// Most times that a clean-up comes between.
 const TRIES: usize = 16;
 
 impl Core {

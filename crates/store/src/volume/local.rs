@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::format::log::{DATA_MAX, EXTENTS_MAX, HEADER_MAX};
 use crate::local::{Log, Parts, Record};
 
-/// How long a record waits for others that would go into the same object.
+/// Time for which a record waits for others that would go into the same object.
 const GATHER: Duration = Duration::from_millis(1000);
 /// The pause after the store did not answer.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -42,9 +42,9 @@ struct Tail {
     unwritten: Option<(u32, Arc<Batch>)>,
     /// Somebody waits for the store to have all.
     hurry: bool,
-    /// Why the store did not take the last object; it is tried again.
+    /// Error with which the store refused the last object; it is tried again.
     trouble: Option<Error>,
-    /// Why nothing more is written.
+    /// Error after which nothing more is written.
     failed: Option<Error>,
     /// The thread ends.
     ends: bool,

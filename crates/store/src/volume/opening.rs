@@ -23,7 +23,7 @@ use crate::replay::{End, replay};
 use crate::store::Store;
 use crate::view::{Reader, View};
 
-/// How often another opening may come between.
+/// Most times that another opening comes between.
 const TRIES: usize = 16;
 
 impl Volume {

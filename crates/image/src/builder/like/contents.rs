@@ -17,7 +17,7 @@ const STEP: u64 = 64 << 10;
 /// Bytes compared at once: few enough to stay in a processor's own cache between reading and comparing.
 pub(super) const PIECE: usize = 128 << 10;
 
-/// How the contents of a file become those of the source.
+/// Way in which the contents of a file become those of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Contents {
     /// They are.
@@ -134,7 +134,7 @@ fn read_fully(old: &Reader<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize,
     Ok(done)
 }
 
-/// Which blocks differ.
+/// Blocks that differ.
 struct Differing {
     block: u64,
     /// Rising and apart.

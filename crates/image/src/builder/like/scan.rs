@@ -1,4 +1,4 @@
-//! Which inode of the older image each file keeps, which names come and go, and whose contents change.
+//! Plan of an update: the inode of the older image that each file keeps, new and removed names, changed contents.
 //!
 //! A file keeps the inode that one of its names had, if its kind is the same. A new name gets the inode of a file that
 //! lost its name if their contents are the same: it was renamed.

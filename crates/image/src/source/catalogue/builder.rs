@@ -90,7 +90,7 @@ pub struct CatalogueBuilder {
     pub(super) host_roots: Vec<HostRoot>,
     pub(super) host_directories: Vec<HostDirectory>,
     pub(super) host_files: Vec<HostFile>,
-    /// How many contents there are; those of the root are 0.
+    /// Number of contents so far; those of the root are 0.
     pub(super) contents: u32,
     /// The directory that the source's root becomes.
     pub(super) base: NodeId,
@@ -159,7 +159,7 @@ impl CatalogueBuilder {
         }
     }
 
-    /// How the source is read.
+    /// Returns the options of reading the source.
     pub(in crate::source) fn options(&self) -> &SourceOptions {
         &self.options
     }

@@ -1,9 +1,9 @@
-//! Why an entry cannot stand in the tree: paths judged.
+//! Errors of entries that cannot stand in the tree: paths judged.
 
 use crate::archive::limits;
 use crate::text::Quoted;
 
-/// Why an entry cannot stand in the tree.
+/// Reason for which an entry cannot stand in the tree.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CatalogueError {
     /// A path with `..`.

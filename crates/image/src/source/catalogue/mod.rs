@@ -146,7 +146,7 @@ impl Catalogue {
         self.nodes.len()
     }
 
-    /// How many layers lie over each other: those of container images and of several sources; else one.
+    /// Number of layers that lie over each other: those of container images and of several sources; else one.
     #[must_use]
     pub fn layers(&self) -> usize {
         self.layers.len().max(1)
@@ -247,7 +247,7 @@ impl Catalogue {
         Extents { whole, runs }
     }
 
-    /// How many bytes of a file are data, holes left out.
+    /// Number of bytes of a file that are data, holes left out.
     #[must_use]
     pub fn data_bytes(&self, id: NodeId) -> u64 {
         self.extents(id).fold(0, |sum, extent| sum.saturating_add(extent.len))

@@ -14,7 +14,7 @@ pub struct Step<'c> {
     pub node: NodeId,
     /// True if the walk met no other name of this file before: its data are due now.
     pub first: bool,
-    /// How many directories lie above: 1 for the root's entries.
+    /// Number of directories above: 1 for the root's entries.
     pub depth: usize,
 }
 

@@ -84,8 +84,8 @@ impl<'a> Lister<'a> {
         self.reader.has_paths()
     }
 
-    /// Why the contents of a directory are left out: its file system (`device`) is another than that of the directory above
-    /// (`above`). `None` where they are read.
+    /// Returns the reason for which the contents of a directory are left out: its file system (`device`) is another than
+    /// that of the directory above (`above`). `None` where they are read.
     pub(super) fn stops_at(&self, above: u64, device: u64, directory: &Directory) -> Option<&'static str> {
         if device == above {
             return None;

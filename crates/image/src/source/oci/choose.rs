@@ -1,4 +1,4 @@
-//! Which image of several: by name, then by platform. Errors say what there is to choose from.
+//! Choice of one image of several: by name, then by platform. Errors list the choices.
 
 use super::{Descriptor, DockerImage, Platform};
 

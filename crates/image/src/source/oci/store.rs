@@ -21,7 +21,7 @@ const MAX_HOPS: usize = 8;
 pub(in crate::source) enum Store {
     /// A directory of the host.
     Directory {
-        /// How messages call it.
+        /// Its name in messages.
         path: PathBuf,
         /// It, open.
         directory: Directory,
@@ -32,7 +32,7 @@ pub(in crate::source) enum Store {
     Archive {
         /// Its files.
         files: Box<Catalogue>,
-        /// How messages call it.
+        /// Its name in messages.
         name: String,
     },
 }

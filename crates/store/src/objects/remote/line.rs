@@ -18,7 +18,7 @@ use object_store::client::{
 use crate::error::{Error, Result};
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long a machine of a cloud may take to say who it is.
+/// Longest time for an answer of a cloud's metadata service.
 const METADATA: Duration = Duration::from_secs(2);
 /// Where machines of clouds ask for their credentials.
 const METADATA_HOSTS: [&str; 3] = ["169.254.169.254", "169.254.170.2", "[fd00:ec2::254]"];
@@ -37,7 +37,7 @@ pub(super) struct Seen {
     pub(super) bytes: u64,
     /// The status of the last answer.
     pub(super) status: Option<u16>,
-    /// How long the server asks to be left alone.
+    /// Pause that the server asks for.
     pub(super) after: Option<Duration>,
     /// Where it sends us.
     pub(super) elsewhere: Option<String>,

@@ -1,4 +1,4 @@
-//! How a store is reached: the environment, and the files of the store's other programs.
+//! Settings of the way to a store: the environment, and the files of the store's other programs.
 //!
 //! Owns: `~/.aws/config` and `~/.aws/credentials` as far as they are understood (keys, region, endpoint, certificates), and
 //! that keys of a file are read again when they may have changed. What the environment says goes first. Excludes
@@ -30,7 +30,7 @@ use crate::masking::masked;
 const FILE_MAX: u64 = 1 << 20;
 /// Most bytes of certificates; those of a system have 250 KiB.
 const CERTIFICATES_MAX: u64 = 16 << 20;
-/// How long keys of a file count before it is looked at again.
+/// Time for which keys of a file count before it is looked at again.
 const FRESH: Duration = Duration::from_secs(10);
 /// Entries of a profile that lead to keys in ways that are not known here.
 const UNKNOWN: [&str; 4] = ["credential_process", "sso_session", "sso_start_url", "role_arn"];

@@ -29,7 +29,7 @@ type Decides = Box<dyn Fn(&str, &str) -> Fate + Send + Sync>;
 pub struct Hooked {
     pub inner: Arc<Memory>,
     pub late: Arc<Mutex<Vec<Late>>>,
-    /// How long requests may take effect after they were answered.
+    /// Time for which requests may take effect after they were answered.
     pub lingers: Duration,
     fate: Decides,
 }

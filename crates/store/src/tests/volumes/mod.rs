@@ -537,7 +537,7 @@ fn what_is_read_forward_is_fetched_side_by_side_and_once() {
     }
 }
 
-/// How often threads that read ahead went to sleep, in all of this process.
+/// Number of times that threads that read ahead went to sleep, in all of this process.
 fn sleeps_ahead() -> u64 {
     let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let status = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("status")).ok());
