@@ -77,10 +77,10 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// True if nobody but the user of this process, or root, decides what is in it.
+    /// True if it is of the user of this process.
     #[must_use]
     pub fn is_own(&self) -> bool {
-        self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
+        self.uid == rustix::process::geteuid().as_raw()
     }
 
     /// Returns the reason for which a regular file is no place for a secret, if it is none: others may read it, or another

@@ -112,7 +112,7 @@ impl OutputLocation {
     }
 
     /// Opens the regular file that has the name for reading. Where all may put files, it must be the user's own, or that of
-    /// the directory's owner or of root, as Linux has it with `fs.protected_regular` for files that are made.
+    /// the directory's owner, as Linux has it with `fs.protected_regular` for files that are made.
     ///
     /// # Errors
     /// Another user's file; no regular file; the system's.

@@ -38,7 +38,7 @@ impl Mounted {
     /// # Errors
     /// As [`Mounted::read_only`].
     pub fn kernel(image: &Path, options: &str) -> Result<Self, String> {
-        if !tool::is_root() {
+        if !tool::administers() {
             return Err("needs root".into());
         }
         let scratch = Scratch::new("mount");

@@ -27,7 +27,7 @@ pub struct Options {
     pub xattr_bytes: usize,
     /// With extended attributes, ACLs and capabilities.
     pub xattrs: bool,
-    /// With devices, foreign owners and whatever else needs root; never without root.
+    /// With devices, foreign owners and whatever else needs root's capabilities; never without them.
     pub root: bool,
     /// With the file of 5 GiB, nearly all of it hole, and other large sparse files.
     pub huge: bool,
@@ -40,7 +40,7 @@ impl Default for Options {
             longest_symlink: 4095,
             xattr_bytes: 3000,
             xattrs: true,
-            root: tool::is_root(),
+            root: tool::administers(),
             huge: true,
         }
     }

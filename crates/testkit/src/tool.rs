@@ -42,18 +42,22 @@ pub fn have_tools(test: &str, tools: &[&str]) -> bool {
     true
 }
 
-/// Skips with a message and says `false` unless this process is root.
+/// Skips with a message and says `false` unless this process has the capabilities of root.
 pub fn have_root(test: &str) -> bool {
-    let root = is_root();
+    let root = administers();
     if !root {
         skip(test, "needs root");
     }
     root
 }
 
-/// Returns true if this process is root.
-pub fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+/// Returns true if this process has the capabilities that root has.
+pub fn administers() -> bool {
+    use rustix::thread::CapabilitySet;
+    let wanted =
+        [CapabilitySet::SYS_ADMIN, CapabilitySet::CHOWN, CapabilitySet::MKNOD, CapabilitySet::SETUID];
+    rustix::thread::capabilities(None)
+        .is_ok_and(|sets| wanted.into_iter().all(|one| sets.effective.contains(one)))
 }
 
 /// The path of an installed tool, looked for in `PATH` and the directories of system tools.

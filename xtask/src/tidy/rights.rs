@@ -1,34 +1,28 @@
 //! Comparisons of a user with root.
 //!
-//! Owns: the rule that rights are asked of capabilities, and the places where user 0 means something else. A service of
+//! Owns: the rule that rights are asked of capabilities, and the place where user 0 means something else. A service of
 //! root's without capabilities is an ordinary user.
 
 use super::source::Code;
 
 /// Comparisons with root.
-const FORMS: [&str; 6] = ["uid == 0", "uid != 0", "uid() == 0", "uid() != 0", "user == 0", "is_root()"];
+const FORMS: [&str; 11] = [
+    "uid == 0",
+    "uid != 0",
+    "uid > 0",
+    "uid() == 0",
+    "uid() != 0",
+    "uid().as_raw() == 0",
+    "uid().as_raw() != 0",
+    "user == 0",
+    "user != 0",
+    "is_root()",
+    "Uid::ROOT",
+];
 
 /// Files with such comparisons, how many, and what they are about.
-const KNOWN: [(&str, usize, &str); 10] = [
-    (
-        "crates/serve/src/mount/tree/callers.rs",
-        5,
-        "whose credentials the kernel lends, and who sends requests at all",
-    ),
-    ("crates/serve/src/mount/tree/guard.rs", 2, "whether others than root's programs have come"),
-    (
-        "crates/fs/src/ops/reserve.rs",
-        3,
-        "the format's reserve is for a user; a write from pages has no program",
-    ),
-    ("crates/serve/src/control/server.rs", 1, "who may connect at all: root's tickets are judged like all"),
-    ("crates/host/src/facts.rs", 1, "whose files are trusted: the user's own, and those of root"),
-    ("research/lab/src/peers/peer.rs", 1, "what a measurement needs"),
-    ("research/lab/src/peers/mbstats.rs", 1, "what a measurement needs"),
-    ("crates/testkit/src/mount.rs", 1, "what a test needs"),
-    ("crates/testkit/src/tool.rs", 3, "what a test needs"),
-    ("crates/testkit/src/odd.rs", 1, "what a test needs"),
-];
+const KNOWN: [(&str, usize, &str); 1] =
+    [("crates/serve/src/mount/tree/callers.rs", 1, "access(2) counts capabilities of real user 0 alone")];
 
 /// Complains of comparisons that are not known, and of entries of the list that are wider than the code.
 pub(super) fn check(shown: &str, code: &Code, found: &mut Vec<String>) {

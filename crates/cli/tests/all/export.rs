@@ -42,7 +42,7 @@ fn image(scratch: &Scratch, tree: &Path, features: &str) -> PathBuf {
 fn odd_image(scratch: &Scratch) -> (PathBuf, PathBuf) {
     let tree = scratch.join("tree");
     fs::create_dir(&tree).unwrap();
-    odd::make(&tree, &odd::Options { root: tool::is_root(), ..odd::Options::modest() });
+    odd::make(&tree, &odd::Options { root: tool::administers(), ..odd::Options::modest() });
     let image = image(scratch, &tree, "none,extent,dir_index,ext_attr,large_file,filetype,sparse_super");
     (tree, image)
 }

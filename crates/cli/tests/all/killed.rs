@@ -190,7 +190,7 @@ fn killed_once(seed: u64) {
     there(again.path(), &synced);
     again.unmount();
     fsck::assert_clean(&ours);
-    if tool::is_root() && !phased {
+    if tool::administers() && !phased {
         let kernel = mount::Mounted::read_write(&image).unwrap();
         there(kernel.path(), &synced);
     }

@@ -29,16 +29,16 @@ const USER: u32 = 65534;
 
 /// Size of the volume, and how it is mounted.
 #[derive(Clone, Copy, Debug)]
-struct Kind {
+struct Kind<'a> {
     size: &'static str,
-    options: &'static str,
+    options: &'a str,
     features: &'static str,
 }
 
-const SMALL: Kind = Kind { size: "96M", options: "transport=device", features: "^quota" };
-const CACHED: Kind = Kind { options: "writeback_cache,transport=uring", ..SMALL };
-const LARGE: Kind = Kind { size: "6G", options: "transport=device", ..SMALL };
-const KINDS: [Kind; 3] = [SMALL, CACHED, LARGE];
+const SMALL: Kind<'static> = Kind { size: "96M", options: "transport=device", features: "^quota" };
+const CACHED: Kind<'static> = Kind { options: "writeback_cache,transport=uring", ..SMALL };
+const LARGE: Kind<'static> = Kind { size: "6G", options: "transport=device", ..SMALL };
+const KINDS: [Kind<'static>; 3] = [SMALL, CACHED, LARGE];
 
 fn ready(test: &str) -> bool {
     tool::have_root(test) && have_fuse(test) && tool::have_tools(test, &["mke2fs", "e2fsck", "dd"])
@@ -53,11 +53,16 @@ struct Full {
 }
 
 impl Full {
-    fn new(test: &str, kind: Kind, reserved: &str) -> Self {
+    fn new(test: &str, kind: Kind<'_>, reserved: &str) -> Self {
+        Self::prepared(test, kind, reserved, |_| {})
+    }
+
+    fn prepared(test: &str, kind: Kind<'_>, reserved: &str, prepare: impl FnOnce(&Path)) -> Self {
         let scratch = Scratch::new(test);
         let image = scratch.join("image");
         let arguments = ["-q", "-F", "-t", "ext4", "-J", "size=4", "-m", reserved, "-O", kind.features];
         tool::run(tool::command("mke2fs").args(arguments).arg(&image).arg(kind.size));
+        prepare(&image);
         let options = format!("rw,allow_other,{}", kind.options);
         let mounted = Mounted::new(&image, &["-o", &options]).unwrap();
         fs::set_permissions(mounted.path(), PermissionsExt::from_mode(0o777)).unwrap();
@@ -364,6 +369,10 @@ fn a_limit_of_quota_is_kept_by_write() {
     if !ready(test) {
         return;
     }
+    // Whoever has the capability is not bound. This thread is the test's own.
+    let mut sets = rustix::thread::capabilities(None).unwrap();
+    sets.effective.remove(rustix::thread::CapabilitySet::SYS_RESOURCE);
+    rustix::thread::set_capabilities(None, sets).unwrap();
     for kind in KINDS {
         let full = Full::new(test, Kind { features: "quota", ..kind }, "0");
         let limit = ["--user", "65534", "--block-hard", "20M"];
@@ -386,6 +395,58 @@ fn a_limit_of_quota_is_kept_by_write() {
         }
         assert!((18 * MIB..=20 * MIB).contains(&sum), "{kind:?}: {sum}");
         full.judge(&accepted);
+    }
+}
+
+/// Limits of quota and the reserve are passed over by a capability, and by no user's number. The reserve is for the user
+/// whom the superblock names.
+#[test]
+fn limits_and_the_reserve_ask_for_a_capability() {
+    let test = "limits_and_the_reserve_ask_for_a_capability";
+    if !ready(test) || !tool::have_tools(test, &["setpriv", "tune2fs"]) {
+        return;
+    }
+    const NOBODY: [&str; 3] = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    const NAMED: [&str; 3] = ["--reuid=1002", "--regid=1002", "--clear-groups"];
+    const BARE: [&str; 2] = ["--bounding-set=-sys_resource", "--inh-caps=-sys_resource"];
+    let with = [&NOBODY[..], &["--inh-caps=+sys_resource", "--ambient-caps=+sys_resource"]].concat();
+    // How it is mounted, who writes, whether limits are passed over, and whether the reserve may be taken.
+    let mut table: Vec<(&str, &[&str], bool, bool)> = vec![
+        ("rw", &BARE, false, false),
+        ("rw", &NOBODY, false, false),
+        ("rw", &NAMED, false, true),
+        ("fakeroot", &BARE, true, true),
+    ];
+    let sets = rustix::thread::capabilities(None).unwrap();
+    if sets.permitted.contains(rustix::thread::CapabilitySet::SYS_RESOURCE) {
+        table.extend([("rw", &[][..], true, true), ("rw", &with, true, true)]);
+    }
+    for ((options, who, passes, takes), kind) in table.iter().flat_map(|row| [(row, SMALL), (row, CACHED)]) {
+        let options = format!("{},{options}", kind.options);
+        let kind = Kind { size: "160M", features: "quota", options: &options };
+        let full = Full::prepared(test, kind, "20", |image| {
+            tool::run(tool::command("tune2fs").args(["-u", "1002"]).arg(image));
+        });
+        let target = full.root().join("theirs");
+        File::create(&target).unwrap();
+        fs::set_permissions(&target, PermissionsExt::from_mode(0o666)).unwrap();
+        chown(&target, Some(1001), Some(1001)).unwrap();
+        let write = |limit: &str, count: &str| {
+            let limit = ["--user", "1001", "--block-hard", limit];
+            crate::support::succeed(crate::support::plat(&["quota"]).args(limit).arg(full.root()));
+            let mut command = tool::command("setpriv");
+            command.args(*who).args(["dd", "if=/dev/zero", "bs=64k", "conv=notrunc,fsync", count]);
+            command.arg(format!("of={}", target.display())).output().unwrap()
+        };
+        let said = write("4M", "count=96");
+        let len = fs::metadata(&target).unwrap().len();
+        let done = (said.status.success(), len > 4 * MIB);
+        assert_eq!(done, (*passes, *passes), "{options} {who:?}: {len} bytes, {said:?}");
+        let said = write("0", "count=9999");
+        let left = full.room();
+        assert!(!said.status.success(), "{options} {who:?}: it takes all there is");
+        assert_eq!(left < 4 * MIB, *takes, "{options} {who:?}: {left} left, {said:?}");
+        full.judge(&Accepted::default());
     }
 }
 

@@ -12,7 +12,7 @@ use testkit::scratch::Scratch;
 use testkit::{fsck, tool};
 
 fn ready(test: &str) -> bool {
-    if !rustix::process::geteuid().is_root() {
+    if !testkit::tool::administers() {
         tool::skip(test, "needs root");
         return false;
     }

@@ -57,7 +57,7 @@ fn counted(test: &str, options: &str) -> Option<[[f64; 2]; 3]> {
     if !have_fuse(test) || !tool::have_tools(test, TOOLS) {
         return None;
     }
-    if !rustix::process::geteuid().is_root() {
+    if !testkit::tool::administers() {
         tool::skip(test, "needs root");
         return None;
     }

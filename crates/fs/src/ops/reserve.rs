@@ -5,24 +5,24 @@ use ondisk::superblock::RawSuperblock;
 use crate::context::Context;
 use crate::volume::Volume;
 
-/// True if a user, or a member of a group, may use up the reserve.
+/// True if it is for this user or group that the superblock reserves blocks. Group 0 stands for none there.
 fn may_take_all(raw: &RawSuperblock, uid: u32, gid: u32) -> bool {
     let join = |low: u16, high: u16| u32::from(high) << 16 | u32::from(low);
     let user = join(raw.s_def_resuid.get(), raw.s_def_resuid_hi.get());
     let group = join(raw.s_def_resgid.get(), raw.s_def_resgid_hi.get());
-    uid == 0 || uid == user || group != 0 && gid == group
+    uid == user || group != 0 && gid == group
 }
 
 impl Volume {
-    /// Returns a handle that acts for a user: one without a right to the blocks that the superblock
-    /// reserves finds the volume full when no others are left, and limits of quota count for all but root.
+    /// Returns a handle that acts for a user without capabilities: one for whom the superblock does not reserve
+    /// blocks finds the volume full when no others are left, and limits of quota count. Whoever has
+    /// `CAP_SYS_RESOURCE` needs no such handle.
     #[must_use]
     pub fn on_behalf_of(&self, uid: u32, gid: u32) -> Volume {
         let reserved = |raw: RawSuperblock| {
             let reserved = raw.reserved_blocks_count() >> self.format.geometry.cluster_log2;
             if may_take_all(&raw, uid, gid) { 0 } else { reserved }
         };
-        let spared = if uid == 0 { 0 } else { reserved(self.superblock()) };
-        self.with(Context { spared, limited: uid != 0, ..self.context() })
+        self.with(Context { spared: reserved(self.superblock()), limited: true, ..self.context() })
     }
 }

@@ -36,6 +36,8 @@ impl Powers {
     pub const MKNOD: Powers = Powers(1 << 27);
     /// Give capabilities to programs.
     pub const SETFCAP: Powers = Powers(1 << 31);
+    /// Pass over limits of quota and take reserved blocks.
+    pub const SYS_RESOURCE: Powers = Powers(1 << 24);
     /// Administer the system.
     pub const SYS_ADMIN: Powers = Powers(1 << 21);
     /// All.

@@ -239,8 +239,8 @@ fn refused<T>(done: platfs::Result<T>, kind: QuotaKind, id: u32) {
 }
 
 #[test]
-fn hard_limits_hold_for_users_and_not_for_root() {
-    const TEST: &str = "hard_limits_hold_for_users_and_not_for_root";
+fn hard_limits_hold_for_all_on_whose_behalf_it_is() {
+    const TEST: &str = "hard_limits_hold_for_all_on_whose_behalf_it_is";
     if !tool::have_tools(TEST, &["mke2fs", "e2fsck"]) {
         return;
     }
@@ -271,7 +271,9 @@ fn hard_limits_hold_for_users_and_not_for_root() {
             QuotaKind::User,
             1000,
         );
-        // Root may do all of that.
+        // User 0 has no right of its own.
+        refused(write(&volume.on_behalf_of(0, 0), file, 1 << 20, 1), QuotaKind::User, 1000);
+        // On nobody's behalf all of that may be done.
         volume.inode(other).set_owner(Some(1000), None).unwrap();
         write(&volume, file, 1 << 20, 4096).unwrap();
         volume.sync().unwrap();

@@ -70,6 +70,32 @@ fn reserve(delay: u64) {
     fsck::assert_clean(&image);
 }
 
+/// The superblock says for whom blocks are reserved. No number of a user has a right of its own.
+#[test]
+fn the_reserve_is_for_whom_the_superblock_names() {
+    let scratch = Scratch::new("reserve-named");
+    let image = scratch.join("disk.img");
+    let device = on_disk(&image);
+    let reserved = read_superblock(&*device).unwrap().reserved_blocks_count();
+    let volume = open(&device, OpenOptions::new());
+    volume
+        .change_fields(|raw| {
+            raw.s_def_resuid.set(1000);
+            raw.s_def_resgid.set(70);
+        })
+        .unwrap();
+    let number = file(&volume, b"file");
+    let mut left = fill_up(&volume.on_behalf_of(0, 0), number);
+    assert!((reserved..reserved + 16).contains(&left), "{left} of {reserved}");
+    for (uid, gid) in [(1000, 0), (0, 70)] {
+        volume.truncate(number, 0).unwrap();
+        left = fill_up(&volume.on_behalf_of(uid, gid), number);
+        assert!(left < 4, "{left} for {uid}:{gid}");
+    }
+    volume.close().unwrap();
+    fsck::assert_clean(&image);
+}
+
 #[test]
 fn others_leave_what_is_reserved_for_the_super_user() {
     reserve(0);

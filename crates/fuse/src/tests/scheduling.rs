@@ -34,7 +34,7 @@ impl Mounted {
 
     fn over(transport: Transport, test: &str, give_way: GiveWay) -> Option<Self> {
         let alone = super::MOUNTS.write().unwrap_or_else(PoisonError::into_inner);
-        let root = rustix::process::geteuid().is_root();
+        let root = testkit::tool::administers();
         let has_device = OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
         let switch = fs::read_to_string("/sys/module/fuse/parameters/enable_uring").unwrap_or_default();
         let has_ring = transport == Transport::Device || switch.trim() == "Y";

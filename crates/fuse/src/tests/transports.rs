@@ -79,7 +79,7 @@ const HANGS: Duration = Duration::from_secs(600);
 
 /// Runs a test over each transport that this machine has, within a time.
 fn over_each(test: &'static str, run: fn(Transport)) {
-    let root = rustix::process::geteuid().is_root();
+    let root = testkit::tool::administers();
     if !root || OpenOptions::new().read(true).write(true).open("/dev/fuse").is_err() {
         testkit::tool::skip(test, "needs root and /dev/fuse");
         return;

@@ -94,7 +94,7 @@ impl Listener {
 
 impl Server {
     /// Begins to wait for requests about the mount with this device number. With `for_all`, all users may use it; else its
-    /// owner and root.
+    /// owner, and programs that may administer.
     ///
     /// # Errors
     /// The system's, where there can be no socket or thread.
@@ -147,9 +147,9 @@ fn accept(listening: &Socket, shared: &Arc<Shared>) {
         if shared.stopping.load(Ordering::Relaxed) {
             return;
         }
-        let Ok(user) = socket.peer() else { continue };
-        let is_welcome = shared.owner.is_none_or(|owner| user == owner || user == 0);
-        if is_welcome && let Err(why) = begin(&socket, user, shared) {
+        let Ok(peer) = socket.caller() else { continue };
+        let is_welcome = shared.owner.is_none_or(|owner| peer.uid == owner || shared.served.keeps(peer));
+        if is_welcome && let Err(why) = begin(&socket, peer.uid, shared) {
             socket.try_send(&Reply::Failed(Done::default(), why).encode());
         }
     }

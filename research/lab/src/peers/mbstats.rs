@@ -142,7 +142,7 @@ pub(super) fn run(options: &MbstatsOptions) -> Result<(), String> {
 
 /// Why the kernel can't be asked.
 pub(crate) fn missing() -> Option<String> {
-    if !rustix::process::geteuid().is_root() {
+    if !tool::can_mount() {
         return Some("needs root".into());
     }
     if !Path::new("/dev/loop-control").exists() {

@@ -61,7 +61,7 @@ impl Peer {
         if self.kind == Kind::Library {
             return None;
         }
-        if !rustix::process::geteuid().is_root() {
+        if !tool::can_mount() {
             return Some("needs root".into());
         }
         let (tools, device): (&[&str], _) = match self.kind {

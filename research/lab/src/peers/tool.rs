@@ -11,6 +11,12 @@ pub(crate) fn find(tool: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).chain(system).map(|dir| dir.join(tool)).find(|file| file.is_file())
 }
 
+/// Returns true if this process may mount.
+pub(crate) fn can_mount() -> bool {
+    use rustix::thread::{CapabilitySet, capabilities};
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
+}
+
 /// A command for an installed program, with messages in English.
 ///
 /// # Errors

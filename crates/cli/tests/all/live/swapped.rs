@@ -377,6 +377,61 @@ fn mounts(rounds: u64) {
     mounted.unmount();
 }
 
+/// Work that the server of a mount does, with files of the host and without.
+fn live_work(rounds: u64) {
+    let test = "swapped_live_work";
+    if !have(test) {
+        return;
+    }
+    let scratch = Scratch::new(test);
+    let victim = Victim::new(&scratch);
+    let image = volume(&scratch, "-t ext4 -b 4096", "64M");
+    let mounted = Mounted::new(&image, &["-o", "rw"]).unwrap();
+    let [inside, to] = ["inside", "to"].map(|name| mounted.path().join(name));
+    let [source, home] = ["source", "home"].map(|name| scratch.join(name));
+    for path in [&inside, &source, &home] {
+        fs::create_dir(path).unwrap();
+    }
+    harmless(&inside, &victim);
+    harmless(&source, &victim);
+    let archive = scratch.join("tree.tar");
+    tool::run(tool::command("tar").arg("-cf").arg(&archive).arg("-C").arg(source.join("tree")).arg("."));
+    let (tree, new, packed) = (inside.join("tree"), to.join("new"), home.join("out.tar"));
+    fs::set_permissions(&home, fs::Permissions::from_mode(0o1777)).unwrap();
+    let verbs = ["export of it", "export to it", "import into it", "cp of it", "cp into it", "rm in it"];
+    let mut swaps = [0; 6];
+    for round in 0..rounds {
+        for (verb, swaps) in verbs.into_iter().zip(&mut swaps) {
+            clear(&home, &victim);
+            let _ = fs::remove_dir_all(&to);
+            fs::create_dir(&to).unwrap();
+            symlink(&victim.path, to.join("link")).unwrap();
+            if verb == "rm in it" {
+                plat(&["cp", "-r"], &[&tree, &new]);
+            }
+            *swaps += match verb {
+                "export of it" => beside(swap_source(&inside), || plat(&["export"], &[&tree, &packed])),
+                "export to it" => beside(swap_name(&home, &packed, &victim), || {
+                    plat(&["export", "--force"], &[&tree, &packed])
+                }),
+                "import into it" => {
+                    beside(swap_output(&to), || plat(&["import", "--force"], &[&to, &archive]))
+                }
+                "cp of it" => beside(swap_source(&inside), || plat(&["cp", "-r"], &[&tree, &new])),
+                "cp into it" => beside(swap_output(&to), || plat(&["cp", "-r"], &[&tree, &new])),
+                _ => beside(swap_output(&to), || plat(&["rm", "-r"], &[&new])),
+            };
+            for copy in [&home, &to] {
+                assert_nothing_leaked(copy, round, verb);
+            }
+            victim.judge(round, verb);
+        }
+    }
+    println!("{verbs:?}, by the server of a mount: {rounds} rounds each, {swaps:?} exchanges");
+    assert!(swaps.iter().all(|swaps| *swaps >= rounds), "too few exchanges: {swaps:?}");
+    mounted.unmount();
+}
+
 /// A copy with the rights of root gets them, and not the file that its directory's owner puts in its place meanwhile.
 fn lent_rights(rounds: u64) {
     let test = "swapped_lent_rights";
@@ -477,6 +532,11 @@ fn what_is_swapped_in_a_mount_leads_to_nothing_outside() {
     mounts(rounds().min(8));
 }
 
+#[test]
+fn what_is_swapped_while_a_server_works_leads_to_nothing_outside() {
+    live_work(rounds().min(8));
+}
+
 /// A copy by paths, as the verbs once made them, is caught: the rounds above mean something.
 #[test]
 fn swaps_catch_a_copy_by_paths() {
@@ -515,5 +575,6 @@ long!(
     outputs_for_long outputs,
     stores_for_long stores,
     mounts_for_long mounts,
+    live_work_for_long live_work,
     lent_rights_for_long lent_rights
 );

@@ -133,7 +133,7 @@ fn kernel_against_plat(test: &str, profile: &Profile) {
 
 /// Runs a case where we check permissions ourselves.
 fn kernel_against_own_checks(test: &str, callers: As) {
-    if !tool::have_tools(test, &["setpriv"]) || !rustix::process::geteuid().is_root() {
+    if !tool::have_tools(test, &["setpriv"]) || !testkit::tool::administers() {
         return;
     }
     let excuses = [EXCUSES, CACHE_EXCUSES, OWN_EXCUSES].concat();
@@ -144,7 +144,7 @@ fn kernel_against_own_checks(test: &str, callers: As) {
 fn kernel_against_mode(test: &str, profile: &Profile, who: Who) {
     let (Who::PlatIn(mode) | Who::PlatByDefault(mode)) = who else { return };
     let own = mode.contains("own_permissions");
-    if own && !rustix::process::geteuid().is_root() {
+    if own && !testkit::tool::administers() {
         return;
     }
     let cached = matches!(who, Who::PlatIn(_));
@@ -243,7 +243,7 @@ fn by_default_with_pointers() {
 
 /// Random sequences of rights on both sides, as many as `PLATFS_STEPS` says from `PLATFS_SEED` on.
 fn rights_agree(test: &str, (first, count): (u64, u64), who: Who, callers: As) {
-    if !have_loop_mount(test) || !have_fuse(test) || !rustix::process::geteuid().is_root() {
+    if !have_loop_mount(test) || !have_fuse(test) || !testkit::tool::administers() {
         return;
     }
     let caches = "/proc/sys/vm/drop_caches";

@@ -43,7 +43,7 @@ impl User {
         install(&scratch.join("root"), &["PREFIX=/usr", "HELPERS=/usr/sbin"]);
         fs::create_dir(scratch.join("home")).unwrap();
         let mut user = User { scratch, holder: None };
-        if tool::is_root() {
+        if tool::administers() {
             for path in [user.scratch.path().to_owned(), user.scratch.join("root")] {
                 fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
             }

@@ -96,8 +96,7 @@ impl Altering<'_> {
         let Call::Writes { offset, len } = call else { return Ok(()) };
         let end = self.nearly_full.end(number, facts.size);
         let offset = offset.unwrap_or(end);
-        // The writer into the kernel's pages answers for the space as its owner: the kernel does not say later who it was.
-        match self.volume.on_behalf_of(facts.uid, facts.gid).expect(number, offset, len) {
+        match self.taking(caller, |volume| volume.expect(number, offset, len)) {
             Ok(()) => {}
             // These are refused by the kernel, or when they come.
             Err(Error::Invalid(_) | Error::FileTooLarge(_)) => return Ok(()),

@@ -23,6 +23,7 @@ use rustix::thread::Pid;
 
 use crate::bulk::{Actor, is_owner_of_server};
 use crate::mount::outside;
+use crate::sandbox;
 use platfs_open::locks::locked;
 
 /// Threads whose files stay open.
@@ -51,13 +52,13 @@ struct Task {
     number: u32,
     directory: Directory,
     status: File,
-    /// Result of the last look, if that was a program of root's acting as itself.
+    /// Result of the last look, if that was a program of the mount's user acting as itself.
     seen: Option<Seen>,
     /// True if it is in the user namespace of this process, once somebody outside of its cage was asked.
     said: Option<bool>,
 }
 
-/// Rights of a program of root's, and its identity.
+/// Rights of a program of the mount's user, and its identity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Seen {
     who: (u32, u32),
@@ -67,9 +68,9 @@ struct Seen {
 
 impl Seen {
     /// Of a status; `None` where that is not all that there is to be judged.
-    fn of(status: &Status, caller: Caller, is_ours: bool) -> Option<Self> {
+    fn of(status: &Status, caller: Caller, user: (u32, u32), is_ours: bool) -> Option<Self> {
         let who = (caller.uid, caller.gid);
-        let is_itself = (status.uids[3], status.gids[3]) == who && status.is_of_root();
+        let is_itself = (status.uids[3], status.gids[3]) == who && status.is_of(user);
         let Status { permitted, effective, .. } = *status;
         (is_itself && is_ours).then_some(Seen { who, permitted, effective })
     }
@@ -177,15 +178,18 @@ impl Status {
         })
     }
 
-    /// Returns true if it is a program of root's, as the kernel asks of callers of a mount without `allow_other`.
-    fn is_of_root(&self) -> bool {
-        self.uids.iter().chain(&self.gids).enumerate().all(|(at, id)| at % 4 == 3 || *id == 0)
+    /// Returns true if it is a program of this user and group, as the kernel asks of callers of a mount without
+    /// `allow_other`: by its real, effective and saved ids.
+    fn is_of(&self, user: (u32, u32)) -> bool {
+        self.uids.iter().zip(&self.gids).take(3).all(|(uid, gid)| (*uid, *gid) == user)
     }
 }
 
 /// The callers of a mount.
 pub(super) struct Callers {
     namespace: OsString,
+    /// User and group of this server, whose mount it is.
+    user: (u32, u32),
     tasks: Mutex<VecDeque<Task>>,
 }
 
@@ -196,9 +200,12 @@ impl Callers {
     /// Why they can't be known here.
     pub(super) fn new() -> Result<Self, String> {
         let me = std::process::id();
-        let is_root = rustix::process::geteuid().is_root() && rustix::process::getuid().is_root();
-        if !is_root || !rustix::process::getgid().is_root() {
-            return Err("only root's mounts can".into());
+        let user = own_user();
+        if !sandbox::powers_before().contains(Powers::SYS_ADMIN) {
+            return Err("only mounts of administrators (CAP_SYS_ADMIN) can".into());
+        }
+        if user != (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()) {
+            return Err("this program acts as another user".into());
         }
         let same = system::link("/proc/self").is_ok_and(|link| link.as_os_str() == me.to_string().as_str());
         let task = Task::open(me).ok().filter(|_| same).ok_or("/proc is not that of this process")?;
@@ -206,14 +213,19 @@ impl Callers {
         if !map.split_whitespace().eq(ALL_USERS) {
             return Err("this is not the machine's own user namespace".into());
         }
-        // With it, users beside root come in, whose capabilities are no reason to let them do everything.
+        // With it, users beside the mount's come in, whose capabilities are no reason to let them do everything.
         let parameter =
             system::read("/sys/module/fuse/parameters/allow_sys_admin_access").unwrap_or_default();
         if parameter.starts_with(b"Y") {
             return Err("fuse.allow_sys_admin_access lets others in".into());
         }
         let namespace = task.namespace().map_err(|error| format!("/proc/self/ns/user: {error}"))?;
-        Ok(Callers { namespace, tasks: Mutex::default() })
+        Ok(Callers { namespace, user, tasks: Mutex::default() })
+    }
+
+    /// User and group of this server, whose mount it is.
+    pub(super) fn user(&self) -> (u32, u32) {
+        self.user
     }
 
     /// The credentials of a caller. `for_access`: it asks by access(2), which counts the real user and the capabilities
@@ -222,7 +234,7 @@ impl Callers {
         let least = Credentials::new(caller.uid, caller.gid);
         // No number: it is in another namespace of processes, or the kernel itself.
         match self.read(caller) {
-            Some((status, is_ours)) => judge(least, status, is_ours, for_access),
+            Some((status, is_ours)) => self.judge(least, status, is_ours, for_access),
             None => least,
         }
     }
@@ -259,12 +271,29 @@ impl Callers {
         };
         let is_ours = task.is_in(&self.namespace);
         let status = Status::parse(&text);
-        task.seen = status.as_ref().and_then(|status| Seen::of(status, caller, is_ours));
+        task.seen = status.as_ref().and_then(|status| Seen::of(status, caller, self.user, is_ours));
         tasks.push_front(task);
         tasks.truncate(KEPT);
         drop(tasks);
         status.map(|status| (status, is_ours))
     }
+
+    /// Credentials of a status.
+    ///
+    /// The kernel lets in programs of the mount's user only. A caller that is none was lent credentials by the kernel:
+    /// those of who mounted an overlay on top of this, say. They are that user's, with the capabilities that this server
+    /// began with.
+    fn judge(&self, least: Credentials, status: Status, is_ours: bool, for_access: bool) -> Credentials {
+        if !status.is_of(self.user) {
+            return Credentials { powers: sandbox::powers_before(), ..least };
+        }
+        shown(least, status, is_ours, for_access)
+    }
+}
+
+/// User and group that this server acts as.
+fn own_user() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
 /// Reads a program's status from the system, and returns true with it if its capabilities are about this user namespace.
@@ -292,13 +321,14 @@ pub(super) fn actor(caller: Caller) -> Option<Actor> {
 
 /// Tells if the caller of a request has these capabilities. A program that can't be seen from here has none.
 ///
-/// A user that the program itself does not show was lent by the kernel: an overlay above acts as whoever mounted it. Then
-/// the capabilities are that user's, and of those only root's are known.
+/// A user that the program itself does not show was lent by the kernel: an overlay above acts as whoever mounted it. If
+/// that is the user of this server, its capabilities are those that this server began with; others' are not known.
 pub(super) fn has(caller: Caller, powers: Powers) -> bool {
     let Some((status, is_ours)) = status_of(caller) else { return false };
-    let is_lent = caller.uid == 0 && status.uids[3] != caller.uid;
+    let is_lent = status.uids[3] != caller.uid && caller.uid == own_user().0;
     let least = Credentials::new(caller.uid, caller.gid);
-    is_lent || shown(least, status, is_ours, false).powers.contains(powers)
+    let known = if is_lent { sandbox::powers_before() } else { shown(least, status, is_ours, false).powers };
+    known.contains(powers)
 }
 
 /// Tells if the caller of a request may do what is about all of the volume: whoever has the capabilities that Linux asks
@@ -307,21 +337,9 @@ pub(super) fn keeps(caller: Caller, powers: Powers) -> bool {
     is_owner_of_server(caller.uid) || has(caller, powers)
 }
 
-/// Credentials of a status for a caller of a mount of root's alone.
-///
-/// The kernel lets in programs of root's only. A caller that is none was lent credentials by the kernel: those of who
-/// mounted an overlay on top of this, say. They count as root's with all capabilities, as they were when they were
-/// lent.
-fn judge(least: Credentials, status: Status, is_ours: bool, for_access: bool) -> Credentials {
-    if !status.is_of_root() {
-        return Credentials { powers: Powers::ALL, ..least };
-    }
-    shown(least, status, is_ours, for_access)
-}
-
-/// Credentials of a status. A program of root's that acts as another user (setfsuid, a server of NFS) has no
-/// capabilities, and unless it shows that user, its groups are not known. In another user namespace capabilities are
-/// about other things.
+/// Credentials of a status. A program that acts as another user (setfsuid, a server of NFS) has no capabilities, and
+/// unless it shows that user, its groups are not known. In another user namespace capabilities are about other things.
+/// For access(2) the kernel counts the capabilities that a program may have if its real user is 0, and else none.
 fn shown(least: Credentials, status: Status, is_ours: bool, for_access: bool) -> Credentials {
     let shows = (status.uids[3], status.gids[3]) == (least.uid, least.gid);
     let bits = match for_access && least.uid == 0 {
@@ -346,7 +364,8 @@ mod tests {
     }
 
     fn judged(status: Status, (uid, gid): (u32, u32), is_ours: bool, for_access: bool) -> Credentials {
-        judge(Credentials::new(uid, gid), status, is_ours, for_access)
+        let callers = Callers { namespace: OsString::new(), user: (0, 0), tasks: Mutex::default() };
+        callers.judge(Credentials::new(uid, gid), status, is_ours, for_access)
     }
 
     #[test]
@@ -369,10 +388,10 @@ mod tests {
     }
 
     #[test]
-    fn lent_credentials_are_those_of_root() {
+    fn lent_credentials_have_what_the_server_began_with() {
         let user = Status { uids: [1000; 4], gids: [1000; 4], effective: 0, permitted: 0, ..status() };
-        assert_eq!(judged(user.clone(), (0, 0), true, false).powers, Powers::ALL);
-        assert_eq!(judged(user, (1000, 1000), true, false).powers, Powers::ALL);
+        assert_eq!(judged(user.clone(), (0, 0), true, false).powers, sandbox::powers_before());
+        assert_eq!(judged(user, (1000, 1000), true, false).powers, sandbox::powers_before());
         let fs_user = Status { uids: [0, 0, 0, 1000], gids: [0, 0, 0, 1000], effective: 0, ..status() };
         assert_eq!(judged(fs_user, (1000, 1000), true, false).groups, Some(vec![4, 24]));
     }

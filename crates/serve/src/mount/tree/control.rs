@@ -194,10 +194,7 @@ impl Altering<'_> {
                 let is_free = !metadata.flags.contains(InodeFlags::IMMUTABLE);
                 let set_project = || match project == metadata.project {
                     true => Ok(()),
-                    false => {
-                        let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
-                        volume.inode(number).set_project(project)
-                    }
+                    false => self.taking(caller, |volume| volume.inode(number).set_project(project)),
                 };
                 if is_free {
                     set_project()?;

@@ -25,7 +25,7 @@ const STICKY: u16 = 0o1000;
 /// Checks permissions.
 pub struct Guard {
     callers: Callers,
-    /// A request came for another user than root.
+    /// A request came for another user than the mount's.
     serves_others: AtomicBool,
     /// Others than owners link only files that they can read and write (`fs.protected_hardlinks`).
     protects_links: bool,
@@ -57,7 +57,10 @@ impl Guard {
     /// Notes that somebody asks.
     pub(super) fn begin(&self, caller: Caller) {
         // Forgetting carries nobody.
-        if caller.uid != 0 && caller.pid != 0 && !self.serves_others.load(Ordering::Relaxed) {
+        if caller.uid != self.callers.user().0
+            && caller.pid != 0
+            && !self.serves_others.load(Ordering::Relaxed)
+        {
             self.serves_others.store(true, Ordering::Relaxed);
         }
     }
@@ -138,18 +141,19 @@ impl Tree {
         refuse_unless(self.may(guard, &file, wanted, !is_search)?, Errno::ACCESS)
     }
 
-    /// Returns true if all who come in may search a directory, whatever their groups and capabilities: programs of root's, and
-    /// if others have come, everybody. Only then may the kernel keep its names, as it passes those without asking.
+    /// Returns true if all who come in may search a directory, whatever their groups and capabilities: programs of the mount's user,
+    /// and if others have come, everybody. Only then may the kernel keep its names, as it passes those without asking.
     pub(super) fn is_open(&self, parent: u64) -> bool {
         let Some(guard) = &self.guard else { return true };
         let open = || -> Result<bool, Failed> {
             let file = self.volume.metadata(self.inode(parent)?)?;
             let serves_others = guard.serves_others.load(Ordering::Relaxed);
-            if file.uid == 0 && !serves_others {
+            let (uid, gid) = guard.callers.user();
+            if file.uid == uid && !serves_others {
                 return Ok(file.permissions & 0o100 != 0);
             }
             let list = self.list_of(&file)?;
-            let is_open = Credentials::new(0, 0).may(&file, list.as_ref(), EXECUTE);
+            let is_open = Credentials::new(uid, gid).may(&file, list.as_ref(), EXECUTE);
             // For a list, nobody can be sure to be named by it.
             Ok(is_open && (!serves_others || list.is_none() && file.permissions & 0o111 == 0o111))
         };
@@ -289,7 +293,7 @@ impl Tree {
     pub(super) fn is_owner(&self, caller: Caller, file: &Metadata) -> bool {
         match &self.guard {
             Some(guard) => Self::must_own(guard, file).is_ok(),
-            None => caller.uid == file.uid || callers::has(caller, Powers::FOWNER),
+            None => caller.uid == file.uid || self.has(caller, Powers::FOWNER),
         }
     }
 }

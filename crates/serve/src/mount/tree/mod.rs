@@ -16,6 +16,7 @@ mod proofs;
 mod read;
 mod removed;
 mod room;
+mod taking;
 mod write;
 
 use std::borrow::Cow;
@@ -451,11 +452,6 @@ impl Tree {
             Some(number) if number == InodeNumber::ROOT || number.get() >= self.first_inode => Ok(number),
             _ => Err(Failed::Errno(Errno::STALE)),
         }
-    }
-
-    /// Who asks, as this mount takes it.
-    fn taken_for(&self, caller: Caller) -> Caller {
-        if self.terms.fake_root { Caller { uid: 0, gid: 0, ..caller } } else { caller }
     }
 
     fn attributes_of(&self, found: &Metadata) -> Attributes {

@@ -9,7 +9,8 @@ use ondisk::units::InodeNumber;
 use platfs::rights::{Powers, WRITE};
 use platfs::rules::SET_GID;
 use platfs::{
-    Allocate, AttributeChange, CreateRequest, Error, Inherited, Kind, Metadata, NewInode, WriteOptions,
+    Allocate, AttributeChange, CreateRequest, Error, Inherited, Kind, Metadata, NewInode, Volume,
+    WriteOptions,
 };
 
 use super::callers;
@@ -128,7 +129,7 @@ impl Altering<'_> {
         }
         let got = self.inherited(caller, directory, file_type, new)?;
         let inode = NewInode { kind, attributes: got.attributes, xattrs: &got.xattrs };
-        let number = self.volume.on_behalf_of(caller.uid, caller.gid).create(directory, name, &inode)?;
+        let number = self.taking(caller, |volume| volume.create(directory, name, &inode))?;
         // Nobody else knows it yet: its directory is locked by the kernel.
         self.hand_out(number, || {
             let facts = self.volume.metadata(number)?;
@@ -148,9 +149,10 @@ impl Altering<'_> {
         self.guard_names(directory)?;
         let got = self.inherited(caller, directory, FileType::Regular, new)?;
         let inode = NewInode { kind: Kind::File, attributes: got.attributes, xattrs: &got.xattrs };
-        let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
-        let (number, _pin) = volume.create_unnamed(directory, &inode)?;
-        self.hand_out(number, || Ok(self.volume.metadata(number)?))
+        self.taking(caller, |volume| {
+            let (number, _pin) = volume.create_unnamed(directory, &inode)?;
+            Ok(self.hand_out(number, || Ok(self.volume.metadata(number)?)))
+        })?
     }
 
     pub(super) fn give_name(
@@ -161,7 +163,7 @@ impl Altering<'_> {
     ) -> Result<Entry, Failed> {
         let (number, directory) = (self.inode(node)?, self.inode(parent)?);
         self.guard_link(number, directory)?;
-        match self.volume.on_behalf_of(caller.uid, caller.gid).link(number, directory, name) {
+        match self.taking(caller, |volume| volume.link(number, directory, name)) {
             // The kernel has refused directories; this is what it says of them.
             Err(Error::IsDirectory) => return Err(Errno::PERM.into()),
             done => done?,
@@ -185,15 +187,14 @@ impl Altering<'_> {
         };
         let (directory, target) = (self.inode(from.0)?, self.inode(to.0)?);
         self.guard_rename((directory, from.1), (target, to.1), replace)?;
-        let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
         if !leaves_whiteout {
-            return Ok(volume.rename(directory, from.1, target, to.1, how)?);
+            return Ok(self.taking(caller, |volume| volume.rename(directory, from.1, target, to.1, how))?);
         }
         let new = NewNode { kind: fuse::Kind::CharDevice(0, 0), permissions: 0, umask: 0 };
         let Inherited { attributes, .. } = self.inherited(caller, directory, FileType::CharDevice, &new)?;
         let (from, to) = ((directory, from.1), (target, to.1));
         let attributes = platfs::Attributes { permissions: 0, ..attributes };
-        Ok(volume.rename_with_whiteout(from, to, how, attributes)?)
+        Ok(self.taking(caller, |volume| volume.rename_with_whiteout(from, to, how, attributes))?)
     }
 
     pub(super) fn change_attributes(
@@ -203,7 +204,6 @@ impl Altering<'_> {
         change: &SetAttr,
     ) -> Result<Attributes, Failed> {
         let number = self.inode(node)?;
-        let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
         let facts = self.volume.metadata(number)?;
         if let Some(unchanged) = self.times_of_unnamed(&facts, change) {
             return Ok(unchanged);
@@ -215,12 +215,12 @@ impl Altering<'_> {
         let change = &self.guard_change(&facts, change)?;
         if let Some(size) = change.size {
             self.synced_space().remove(&number);
-            volume.truncate(number, size)?;
+            self.taking(caller, |volume| volume.truncate(number, size))?;
             self.nearly_full.set_end(number, size);
         }
         let wanted = self.wanted(&facts, change);
         let changed = if wanted != AttributeChange::default() {
-            volume.inode(number).change(&wanted)?
+            self.taking(caller, |volume| volume.inode(number).change(&wanted))?
         } else if change.size.is_some() {
             self.volume.metadata(number)?
         } else {
@@ -303,12 +303,17 @@ impl Altering<'_> {
             (offset, data) = self.appended(number, facts.size, offset, data)?;
         }
         if !data.is_empty() {
-            // The writer into the kernel's pages is not known: the owner answers for the space.
-            let volume = self.volume.on_behalf_of(facts.uid, facts.gid);
-            // The kernel hands over the whole page around what a program wrote. Only that was asked for.
-            match flags.cached && self.nearly_full.is_short() {
-                true => volume.write_expected(number, offset, data, options)?,
-                false => volume.write_at(number, offset, data, options)?,
+            let write = |volume: &Volume| volume.write_at(number, offset, data, options);
+            // Of what comes from the kernel's pages the program is not known: the owner answers for the space, beside
+            // what was promised when the program was asked for.
+            let of_owner = || self.volume.on_behalf_of(facts.uid, facts.gid);
+            match flags.cached {
+                // The kernel hands over the whole page around what a program wrote. Only that was asked for.
+                true if self.nearly_full.is_short() => {
+                    of_owner().write_expected(number, offset, data, options)?;
+                }
+                true => write(&of_owner())?,
+                false => self.taking(self.taken_for(callers::current()), write)?,
             }
         }
         add(&self.counts.written, len);
@@ -334,7 +339,7 @@ impl Altering<'_> {
     /// kernel does not say whether they may be kept: only a capability keeps them.
     fn dropping(&self, caller: Caller, number: InodeNumber) -> Result<(WriteOptions, Cached), Failed> {
         let facts = self.volume.metadata(number)?;
-        let drop_special_bits = facts.permissions & SPECIAL != 0 && !callers::has(caller, Powers::FSETID);
+        let drop_special_bits = facts.permissions & SPECIAL != 0 && !self.has(caller, Powers::FSETID);
         let known = if drop_special_bits { Cached::Stale } else { Cached::Valid };
         let keep_times = self.leaves_times();
         Ok((WriteOptions { drop_special_bits, keep_times, ..WriteOptions::default() }, known))
@@ -387,8 +392,7 @@ impl Altering<'_> {
         };
         let number = self.inode(node)?;
         let (options, known) = self.dropping(caller, number)?;
-        let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
-        volume.allocate_as(number, mode, offset, len, options)?;
+        self.taking(caller, |volume| volume.allocate_as(number, mode, offset, len, options))?;
         Ok(known)
     }
 
@@ -409,8 +413,9 @@ impl Altering<'_> {
         if !self.is_empty_from(number, old)? {
             return Err(Errno::AGAIN.into());
         }
-        let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
-        volume.allocate_as(number, Allocate::InsertRange, offset, len, options)?;
+        let insert =
+            |volume: &Volume| volume.allocate_as(number, Allocate::InsertRange, offset, len, options);
+        self.taking(caller, insert)?;
         self.volume.truncate(number, size)?;
         Ok(known)
     }
@@ -436,8 +441,8 @@ impl Altering<'_> {
         let (options, known) = self.dropping(caller, target)?;
         let options = WriteOptions { overwrites: to.handle != APPENDS, ..options };
         let len = len.min(COPY_MAX);
-        let volume = self.volume.on_behalf_of(caller.uid, caller.gid);
-        let done = volume.copy_at((source, from.1), (target, to.offset), len, options)?;
+        let (source, target) = ((source, from.1), (target, to.offset));
+        let done = self.taking(caller, |volume| volume.copy_at(source, target, len, options))?;
         add(&self.counts.written, done);
         Ok((done, known))
     }
@@ -462,7 +467,7 @@ impl Altering<'_> {
                 return Err(Errno::NODATA.into());
             }
         }
-        self.volume.on_behalf_of(caller.uid, caller.gid).inode(number).set_xattr(name, value)?;
+        self.taking(caller, |volume| volume.inode(number).set_xattr(name, value))?;
         if name == ACCESS_LIST && self.loses_set_gid(number)? {
             let permissions = self.volume.metadata(number)?.permissions & !SET_GID;
             self.volume.inode(number).set_permissions(permissions)?;
