@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::peers::{Counts, Tunables, WorkDir, missing};
 use crate::table::align;
-use sides::{Files, Outcome, by_kernel, by_port};
+use sides::{Files, Outcome, by_kernel, by_port, kernel};
 use volume::Shape;
 use workloads::{WORKLOADS, Workload};
 
@@ -115,11 +115,6 @@ fn settings(words: &[String]) -> Result<Vec<(String, u32)>, String> {
     words.iter().map(setting).collect()
 }
 
-/// The release of the kernel that runs here.
-fn kernel() -> String {
-    rustix::system::uname().release().to_string_lossy().into_owned()
-}
-
 fn skipped(options: &FidelityOptions, workload: &Workload, why: &str) {
     if options.json {
         println!("{}", json!({ "workload": workload.name, "kernel": null, "skipped": why }));
@@ -158,6 +153,14 @@ impl Comparison {
         self.kernel.files.iter().filter(same).count()
     }
 
+    /// Files and directories, and those whose inode has one number in both.
+    fn inodes(&self) -> [usize; 2] {
+        let (kernel, port) = (&self.kernel.inodes, &self.port.inodes);
+        let others = port.keys().filter(|path| !kernel.contains_key(*path)).count();
+        let same = kernel.iter().filter(|(path, inode)| port.get(*path) == Some(*inode)).count();
+        [kernel.len() + others, same]
+    }
+
     fn files(&self) -> usize {
         let others = self.port.files.keys().filter(|path| !self.kernel.files.contains_key(*path)).count();
         self.kernel.files.len() + others
@@ -180,6 +183,7 @@ impl Comparison {
             "kernel": kernel(),
             "files": self.files(),
             "identical": self.identical(),
+            "inodes": self.inodes(),
             "hits": self.criteria("hits"),
             "groups_considered": self.criteria("groups_considered"),
             "extents_scanned": self.criteria("extents_scanned"),
@@ -198,6 +202,7 @@ impl Comparison {
             String::new(),
             self.files().to_string(),
             self.identical().to_string(),
+            self.inodes().map(|count| count.to_string()).join("/"),
             slashed(&self.kernel.counts),
             slashed(&self.port.counts),
             format!("{scanned}/{port_scanned}"),
@@ -207,16 +212,30 @@ impl Comparison {
 }
 
 fn head() -> Vec<String> {
-    ["workload", "", "files", "identical", "kernel's hits", "port's hits", "scanned", "extents"]
-        .map(String::from)
-        .into()
+    [
+        "workload",
+        "",
+        "files",
+        "identical",
+        "inodes/same",
+        "kernel's hits",
+        "port's hits",
+        "scanned",
+        "extents",
+    ]
+    .map(String::from)
+    .into()
 }
 
-/// Shows some of the files that lie elsewhere.
+/// Shows some of the files that lie elsewhere, and of the names that have another inode.
 fn differences(found: &Comparison, most: usize) {
     let differs = |(path, pieces): &(&String, &Vec<_>)| found.port.files.get(*path) != Some(*pieces);
     for (path, pieces) in found.kernel.files.iter().filter(differs).take(most) {
         eprintln!("{path}: kernel {pieces:?}, port {:?}", found.port.files.get(path));
+    }
+    let differs = |(path, inode): &(&String, &u64)| found.port.inodes.get(*path) != Some(*inode);
+    for (path, inode) in found.kernel.inodes.iter().filter(differs).take(most) {
+        eprintln!("{path}: inode of the kernel {inode}, of the port {:?}", found.port.inodes.get(path));
     }
 }
 
@@ -251,11 +270,14 @@ mod tests {
         let side = |at: u64, hits: u64| Outcome {
             counts: [("goal_fast: hits".to_owned(), hits)].into(),
             files: [("/d/a".to_owned(), vec![[0, 7, 1]]), ("/d/b".to_owned(), vec![[0, at, 2]])].into(),
+            inodes: [("/d".to_owned(), 11), ("/d/a".to_owned(), 12), ("/d/b".to_owned(), at)].into(),
         };
         let mut found = Comparison { kernel: side(9, 3), port: side(19, 4) };
         found.port.files.insert("/d/c".into(), Vec::new());
+        found.port.inodes.insert("/d/c".into(), 13);
         let json = found.json("w", 5);
         assert_eq!((&json["files"], &json["identical"]), (&json!(3), &json!(1)));
+        assert_eq!(json["inodes"], json!([4, 2]));
         assert_eq!((&json["hits"]["goal_fast"], &json["extents"]), (&json!([3, 4]), &json!([2, 2])));
         assert_eq!((json["seed"].as_u64(), json["kernel"].is_string()), (Some(5), true));
     }

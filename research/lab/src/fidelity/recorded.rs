@@ -89,7 +89,7 @@ mod tests {
             let streams = u32::try_from(streams).unwrap();
             let tunables = vec![("mb_max_linear_groups", 4), ("streams", streams)];
             let port = by_port(&place, workload.delays, &tunables, &calls).unwrap();
-            let kernel = Outcome { counts: Default::default(), files };
+            let kernel = Outcome { counts: Default::default(), files, inodes: Default::default() };
             let found = Comparison { kernel, port };
             assert_eq!(found.identical(), found.files(), "{name}");
         }

@@ -26,10 +26,14 @@ pub(super) type Piece = [u64; 3];
 /// Where the files of a volume lie, by path.
 pub(super) type Files = BTreeMap<String, Vec<Piece>>;
 
+/// Inode numbers of files and directories, by path.
+pub(super) type Inodes = BTreeMap<String, u64>;
+
 /// The outcome of the calls.
 pub(super) struct Outcome {
     pub(super) counts: Counts,
     pub(super) files: Files,
+    pub(super) inodes: Inodes,
 }
 
 fn perform(client: &mut dyn Client, calls: &[Op]) -> Result<(), String> {
@@ -78,9 +82,9 @@ pub(super) fn by_kernel(
     let streams = ("streams", possible_processors());
     let tunables = SHARED.into_iter().filter_map(tunable).chain([streams]).collect();
     mounted.end()?;
-    let files = files(&place.image())?;
+    let (files, inodes) = tree(&place.image())?;
     remove(&place.image())?;
-    Ok((Outcome { counts, files }, tunables))
+    Ok((Outcome { counts, files, inodes }, tunables))
 }
 
 /// Places at which Linux begins files where nothing is delayed: the thread's number modulo this chooses one
@@ -149,6 +153,21 @@ pub(super) fn possible_processors() -> u32 {
     last.map_or(1, |last| last + 1)
 }
 
+/// The release of the kernel that runs here.
+pub(super) fn kernel() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+/// The port that follows a release of Linux; the newest for one that can't be read.
+fn policy_of(release: &str) -> BlockPolicyKind {
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(major), Some(minor)) if (major, minor) < (6, 5) => BlockPolicyKind::Mballoc64,
+        (Some(major), Some(minor)) if (major, minor) < (6, 17) => BlockPolicyKind::Mballoc65,
+        _ => BlockPolicyKind::Mballoc,
+    }
+}
+
 /// By the port, with these tunables.
 pub(super) fn by_port(
     place: &WorkDir,
@@ -157,7 +176,7 @@ pub(super) fn by_port(
     calls: &[Op],
 ) -> Result<Outcome, String> {
     fresh(place)?;
-    let how = OpenOptions::new().policy(BlockPolicyKind::Mballoc).directories(DirectoryPolicyKind::Orlov);
+    let how = OpenOptions::new().policy(policy_of(&kernel())).directories(DirectoryPolicyKind::Orlov);
     let how = how.tunables(tunables).delay(if delays { DELAY } else { 0 });
     let library = Library::<Computer>::on_image(&place.image(), &how)?;
     library.volume().space().load_bitmaps().map_err(|error| error.to_string())?;
@@ -165,38 +184,42 @@ pub(super) fn by_port(
     perform(&mut *library.client(), calls)?;
     let counts = since(&before, counts(&library.statistics()));
     library.close()?;
-    let files = files(&place.image())?;
+    let (files, inodes) = tree(&place.image())?;
     remove(&place.image())?;
-    Ok(Outcome { counts, files })
+    Ok(Outcome { counts, files, inodes })
 }
 
-/// Where the regular files of an image lie, the filler not; pieces that touch are one.
-fn files(image: &Path) -> Result<Files, String> {
+/// Where the regular files of an image lie, the filler not, and the inodes of files and directories. Pieces that touch are
+/// one.
+fn tree(image: &Path) -> Result<(Files, Inodes), String> {
     let failure = |error: &dyn std::fmt::Display| format!("{}: {error}", image.display());
     let file = File::open(image).map_err(|error| failure(&error))?;
     let device = FileDevice::new(file).map_err(|error| failure(&error))?;
     let volume = Volume::open(Arc::new(device), &OpenOptions::new()).map_err(|error| failure(&error))?;
-    read_files(&volume).map_err(|error| failure(&error))
+    read_tree(&volume).map_err(|error| failure(&error))
 }
 
-fn read_files(volume: &Volume) -> platfs::Result<Files> {
-    let (mut files, mut walk) = (Files::new(), Walk::new(volume));
+fn read_tree(volume: &Volume) -> platfs::Result<(Files, Inodes)> {
+    let (mut files, mut inodes, mut walk) = (Files::new(), Inodes::new(), Walk::new(volume));
     walk.enter(b"", InodeNumber::ROOT)?;
     while walk.depth() > 0 {
         let Some(entry) = walk.next_entry().cloned() else {
             walk.leave();
             continue;
         };
-        match volume.entry_type(&entry)? {
-            FileType::Directory => drop(walk.enter(&entry.name, entry.inode)?),
-            FileType::Regular if entry.name != FILLER.as_bytes() => {
-                let path = [walk.path(), b"/", &entry.name].concat();
-                files.insert(String::from_utf8_lossy(&path).into_owned(), pieces(volume, entry.inode)?);
-            }
-            _ => {}
+        let kind = volume.entry_type(&entry)?;
+        if entry.name == FILLER.as_bytes() || !matches!(kind, FileType::Directory | FileType::Regular) {
+            continue;
         }
+        let path = String::from_utf8_lossy(&[walk.path(), b"/", &entry.name].concat()).into_owned();
+        if kind == FileType::Regular {
+            files.insert(path.clone(), pieces(volume, entry.inode)?);
+        } else {
+            walk.enter(&entry.name, entry.inode)?;
+        }
+        inodes.insert(path, u64::from(entry.inode.0.get()));
     }
-    Ok(files)
+    Ok((files, inodes))
 }
 
 fn pieces(volume: &Volume, file: InodeNumber) -> platfs::Result<Vec<Piece>> {
@@ -211,4 +234,25 @@ fn pieces(volume: &Volume, file: InodeNumber) -> platfs::Result<Vec<Piece>> {
         }
     }
     Ok(pieces)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kernel_has_the_port_that_follows_it() {
+        let cases = [
+            ("5.15.0-91-generic", BlockPolicyKind::Mballoc64),
+            ("6.1.0-56-amd64", BlockPolicyKind::Mballoc64),
+            ("6.5.13", BlockPolicyKind::Mballoc65),
+            ("6.16.12+deb14", BlockPolicyKind::Mballoc65),
+            ("6.17-rc1", BlockPolicyKind::Mballoc),
+            ("7.0.1", BlockPolicyKind::Mballoc),
+            ("unknown", BlockPolicyKind::Mballoc),
+        ];
+        for (release, policy) in cases {
+            assert_eq!(policy_of(release), policy, "{release}");
+        }
+    }
 }

@@ -311,8 +311,8 @@ pub(crate) fn read_mb_stats(text: &str) -> Counts {
     let (mut counts, mut criterion) = (Counts::new(), None::<String>);
     for line in text.lines() {
         let Some((name, value)) = line.trim().split_once(':') else { continue };
-        if let Some(own) = name.strip_prefix("cr_").and_then(|name| name.strip_suffix("_stats")) {
-            criterion = Some(own.to_owned());
+        if let Some(named) = name.strip_suffix("_stats").and_then(criterion_of) {
+            criterion = Some(named.to_owned());
             continue;
         }
         let Ok(value) = value.trim().split('/').next().unwrap_or("").trim().parse() else { continue };
@@ -323,6 +323,17 @@ pub(crate) fn read_mb_stats(text: &str) -> Counts {
         };
     }
     counts
+}
+
+/// Name of the criterion that a section of the counters is about. Up to 6.4 criteria had numbers.
+fn criterion_of(section: &str) -> Option<&str> {
+    match section {
+        "cr0" => Some("p2_aligned"),
+        "cr1" => Some("goal_fast"),
+        "cr2" => Some("goal_slow"),
+        "cr3" => Some("any_free"),
+        _ => section.strip_prefix("cr_"),
+    }
 }
 
 /// Counters side by side, those that every system has.

@@ -117,7 +117,11 @@ impl DirectoryPolicy for Near {
             self.top_level(view, request.name_hash)
         } else {
             let last = known.directories.peek(request.parent).and_then(|directory| directory.flex);
-            in_limits(view, last.unwrap_or(layout.flex_of(parent)))
+            in_limits(
+                view,
+                last.unwrap_or(layout.flex_of(parent)),
+                view.totals().mean_of(layout.flex_groups()),
+            )
         };
         let group = chosen.and_then(|flex| view.first_in_flex(flex));
         known.unleased(view, group.unwrap_or_else(|| mean_inodes_or_any(view, parent)))

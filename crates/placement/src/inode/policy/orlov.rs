@@ -15,11 +15,14 @@
 //!   the parent's last inode was allocated; else as a directory from the next flex group on.
 //!   Without flex groups as in `orlov-debt`.
 //!
+//! The total of free inodes is read as the kernel reads it on one processor, without changes that the processor has not
+//! handed over yet (`percpu_counter`); the mean follows from it.
+//!
 //! Deviations: the last group of a directory is known for the 256 directories used last, in the
 //! kernel while the inode is in memory. Inodes deleted a moment ago are not avoided.
 
 use super::orlov_debt::other_than_directory;
-use super::{DirectoryPolicy, Goal, InodeView, cycle, fewest_dirs, mean_inodes_or_any};
+use super::{Counts, DirectoryPolicy, Goal, InodeView, cycle, fewest_dirs, mean_inodes_or_any};
 use crate::inode::InodeRequest;
 use crate::inode::recent::Recent;
 use crate::sync::{Mutex, PoisonError};
@@ -29,7 +32,12 @@ use ondisk::units::Group;
 #[derive(Default)]
 pub struct Orlov {
     last_groups: Mutex<Recent<Option<Group>>>,
+    /// Inodes freed, less those taken, since the processor handed its changes over.
+    unseen: Mutex<i64>,
 }
+
+/// Changes that a processor hands over together, on up to 16 of them (`percpu_counter_batch`).
+const BATCH: u64 = 32;
 
 impl Orlov {
     fn last_group(&self, directory: u32) -> Option<Group> {
@@ -37,26 +45,40 @@ impl Orlov {
         last.peek(directory).copied().flatten()
     }
 
+    fn count(&self, change: i64) {
+        let mut unseen = self.unseen.lock().unwrap_or_else(PoisonError::into_inner);
+        *unseen += change;
+        if unseen.unsigned_abs() >= BATCH {
+            *unseen = 0;
+        }
+    }
+
+    /// Counters of the volume as the kernel reads them.
+    fn totals(&self, view: &InodeView<'_>) -> Counts {
+        let unseen = *self.unseen.lock().unwrap_or_else(PoisonError::into_inner);
+        let exact = view.totals();
+        Counts { inodes: exact.inodes.saturating_add_signed(-unseen), ..exact }
+    }
+
     fn choose_group(&self, view: &InodeView<'_>, request: &InodeRequest, parent: Group) -> Group {
         let layout = view.layout();
         let flexes = layout.flex_groups().max(1);
+        let mean = self.totals(view).mean_of(flexes);
         let chosen = if request.top_level && request.is_directory {
-            let mean = view.totals().mean_of(flexes);
             fewest_dirs(cycle(request.seeded_hash % flexes, flexes), mean, |flex| view.flex(flex))
         } else {
             let start = self.last_group(request.parent).unwrap_or(parent);
-            in_limits(view, layout.flex_of(start))
+            in_limits(view, layout.flex_of(start), mean)
         };
         let group = chosen.and_then(|flex| view.first_in_flex(flex));
         group.unwrap_or_else(|| mean_inodes_or_any(view, parent))
     }
 }
 
-/// The first flex group from `start` on within the limits of the rule.
-pub(super) fn in_limits(view: &InodeView<'_>, start: u32) -> Option<u32> {
+/// The first flex group from `start` on within the limits of the rule; `mean` is of all.
+pub(super) fn in_limits(view: &InodeView<'_>, start: u32, mean: Counts) -> Option<u32> {
     let layout = view.layout();
     let flexes = layout.flex_groups();
-    let mean = view.totals().mean_of(flexes);
     let size = u64::from(layout.groups_per_flex);
     let inodes = u64::from(layout.inodes_per_group) * size;
     let clusters = u64::from(layout.clusters_per_group) * size;
@@ -96,9 +118,11 @@ impl DirectoryPolicy for Orlov {
     fn created(&self, view: &InodeView<'_>, request: &InodeRequest, index: u32) {
         let mut last = self.last_groups.lock().unwrap_or_else(PoisonError::into_inner);
         *last.touch(request.parent).0 = Some(view.group_of(index));
+        self.count(-1);
     }
 
     fn freed(&self, _view: &InodeView<'_>, index: u32, was_directory: bool) {
+        self.count(1);
         if was_directory {
             self.last_groups.lock().unwrap_or_else(PoisonError::into_inner).remove(index);
         }
