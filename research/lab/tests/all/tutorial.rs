@@ -1,7 +1,5 @@
 //! The commands of research/docs/tutorial.md and of research/docs/lab.md's page for a policy run as they stand there.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::path::Path;
 use std::process::Command;
 use testkit::scratch::Scratch;

@@ -1,8 +1,6 @@
 //! Faults that a writer could have are found.
 
-#![cfg(target_os = "linux")]
-
-use crash::faults;
+use crate::faults;
 
 #[test]
 fn every_fault_is_found() {

@@ -2,10 +2,7 @@
 //!
 //! A failure says how `plat-lab crash` repeats it. The long run: `make crash`.
 
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-use crash::{Calls, Depth, Limits, Order, Workload, WorkloadCounts, explore, workloads};
+use crate::{Calls, Depth, Limits, Order, Workload, WorkloadCounts, explore, workloads};
 use testkit::tool;
 
 /// Judgements of each state in the suite.
@@ -65,11 +62,11 @@ orders! { ordered writeback journal softdep normal sync }
 #[test]
 fn what_long_runs_found_stays_mended() {
     for name in ["ext4_reclaiming", "ext4_4k_reclaiming", "bigalloc_reclaiming"] {
-        let found = crash::workload(Order::Softdep, name).into_iter().collect::<Vec<_>>();
+        let found = crate::workload(Order::Softdep, name).into_iter().collect::<Vec<_>>();
         explored(&found, 15, 1);
     }
     // More directories were freed than a descriptor counted, and its count corrected in the same sync.
-    let deep = crash::workload(Order::Softdep, "deep_reclaiming").into_iter().collect::<Vec<_>>();
+    let deep = crate::workload(Order::Softdep, "deep_reclaiming").into_iter().collect::<Vec<_>>();
     explored(&deep, 7, 1);
     explored(&deep, 13, 1);
 }
@@ -78,7 +75,7 @@ fn what_long_runs_found_stays_mended() {
 #[test]
 fn quota_is_right_after_crashes() {
     for order in [Order::Ordered, Order::Writeback, Order::Journal] {
-        let found = crash::workload(order, "quota").into_iter().collect::<Vec<_>>();
+        let found = crate::workload(order, "quota").into_iter().collect::<Vec<_>>();
         explored(&found, 5, 2);
     }
 }
@@ -93,11 +90,11 @@ fn counted(order: Order) -> Vec<Workload> {
 fn quota_without_a_journal_is_counted_again() {
     explored(&counted(Order::Softdep), 3, 5);
     // The first call is another label, and nothing else was changed that a sync would write.
-    let first = crash::workload(Order::Softdep, "quota").into_iter().collect::<Vec<_>>();
+    let first = crate::workload(Order::Softdep, "quota").into_iter().collect::<Vec<_>>();
     explored(&first, 109, 1);
 }
 
-/// Runs longer: `cargo test -p platfs-crash --test orders quota_without -- --ignored --nocapture`.
+/// Runs longer: `cargo test -p platfs-crash --lib orders::quota_without -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes minutes: 20,000 states of each order"]
 fn quota_without_a_journal_for_long() {
@@ -113,7 +110,7 @@ fn quota_without_a_journal_for_long() {
     }
 }
 
-/// Files that move and maps that change their form, longer: `cargo test -p platfs-crash --test orders moving -- --ignored
+/// Files that move and maps that change their form, longer: `cargo test -p platfs-crash --lib orders::moving -- --ignored
 /// --nocapture`.
 #[test]
 #[ignore = "takes minutes: 10,000 states of each order"]
@@ -132,8 +129,8 @@ fn moving_files_in_all_orders() {
     }
 }
 
-/// Attributes that files share, with lists that come and go in one update, longer: `cargo test -p platfs-crash --test
-/// orders shared -- --ignored --nocapture`.
+/// Attributes that files share, with lists that come and go in one update, longer: `cargo test -p platfs-crash --lib
+/// orders::shared -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes minutes: 10,000 states of each order"]
 fn shared_attributes_in_all_orders() {

@@ -1,7 +1,5 @@
 //! Output that has no reader, or can't be written.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::fs::File;
 use std::process::{Command, Output, Stdio};
 

@@ -1,7 +1,5 @@
 //! The report in a real browser: every kind of line is shown, every plot has data, names can't become markup, switches work.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
