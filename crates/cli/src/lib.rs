@@ -122,6 +122,8 @@ fn begin(line: &CommandLine) -> Result<(), Failure> {
         sandbox::enter(&plan, line.sandbox).map_err(|why| Failure::Failed(why.into()))?;
     } else if line.sandbox == sandbox::Mode::Require {
         return Err(Failure::Failed(commands::NO_CAGE.into()));
+    } else if line.command.runs_alone() {
+        sandbox::give_up_others(line.sandbox);
     }
     // Without the thread that hears them, signals do what they always do.
     let _ = signals::watch();

@@ -251,6 +251,13 @@ impl Command {
         }
     }
 
+    /// Returns true if the command starts no other program and connects to no host, where it has no cage. Unmounting may
+    /// take a helper.
+    #[must_use]
+    pub fn runs_alone(&self) -> bool {
+        !matches!(self, Command::Umount(_))
+    }
+
     /// Plan of the command's cage, where it is about images: a mount's files are seen to by its server.
     #[must_use]
     pub fn cage(&self) -> Option<Plan> {

@@ -36,7 +36,7 @@ pub enum Group {
 }
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(super) use known::restrict;
+pub(super) use known::{NO_FCNTLS, NO_IOCTLS, apply, errno, is_one_of, is_other_than, restrict, with};
 
 /// There is no list for this processor.
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
@@ -285,26 +285,32 @@ mod known {
     }
 
     /// A rule for calls with this argument, as far as the mask shows it.
-    fn with(argument: u8, mask: u64, value: u64) -> Result<Vec<SeccompRule>, Error> {
+    pub(in super::super) fn with(argument: u8, mask: u64, value: u64) -> Result<Vec<SeccompRule>, Error> {
         let compared = SeccompCmpOp::MaskedEq(mask);
         let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, compared, value)?;
         Ok(vec![SeccompRule::new(vec![condition])?])
     }
 
     /// A rule for calls whose argument is none of these.
-    fn without(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, Error> {
+    pub(in super::super) fn is_other_than(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, Error> {
         let differs =
             |value: &u64| SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, *value);
         Ok(vec![SeccompRule::new(values.iter().map(differs).collect::<Result<_, _>>()?)?])
     }
 
+    /// Rules for calls whose argument is one of these.
+    pub(in super::super) fn is_one_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, Error> {
+        let rules = values.iter().map(|value| with(argument, u64::from(u32::MAX), *value));
+        Ok(rules.collect::<Result<Vec<_>, _>>()?.concat())
+    }
+
     /// Typing into a terminal, and having signals sent (`asm-generic/ioctls.h`, `asm-generic/sockios.h`): TIOCSTI, TIOCLINUX,
     /// FIOSETOWN, SIOCSPGRP.
-    const NO_IOCTLS: &[u64] = &[0x5412, 0x541c, 0x8901, 0x8902];
+    pub(in super::super) const NO_IOCTLS: &[u64] = &[0x5412, 0x541c, 0x8901, 0x8902];
     /// Having signals sent: F_SETOWN, F_SETSIG, F_SETOWN_EX (`asm-generic/fcntl.h`).
-    const NO_FCNTLS: &[u64] = &[8, 10, 15];
+    pub(in super::super) const NO_FCNTLS: &[u64] = &[8, 10, 15];
 
-    fn errno(number: i32) -> SeccompAction {
+    pub(in super::super) fn errno(number: i32) -> SeccompAction {
         SeccompAction::Errno(number.unsigned_abs())
     }
 
@@ -317,9 +323,6 @@ mod known {
 
     /// Restricts this thread, and those that it starts.
     pub(in super::super) fn restrict(plan: &Plan) -> Result<(), Error> {
-        let arch = TargetArch::try_from(std::env::consts::ARCH)?;
-        let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-        let unknown = SeccompFilter::new(unknown, SeccompAction::Allow, errno(libc::ENOSYS), arch)?;
         let mut rules: BTreeMap<c_long, Vec<SeccompRule>> =
             lists(&plan.calls, plan.network).map(|(_, number)| (*number, Vec::new())).collect();
         let thread = u64::from(libc::CLONE_THREAD.cast_unsigned());
@@ -328,13 +331,25 @@ mod known {
         let all = u64::from(u32::MAX);
         rules.insert(libc::SYS_tgkill, with(0, all, own)?);
         rules.insert(libc::SYS_prlimit64, [with(0, all, 0)?, with(0, all, own)?].concat());
-        rules.insert(libc::SYS_ioctl, without(1, NO_IOCTLS)?);
-        rules.insert(libc::SYS_fcntl, without(1, NO_FCNTLS)?);
+        rules.insert(libc::SYS_ioctl, is_other_than(1, NO_IOCTLS)?);
+        rules.insert(libc::SYS_fcntl, is_other_than(1, NO_FCNTLS)?);
         if plan.network {
             let family = |family: i32| with(0, all, u64::from(family.cast_unsigned()));
             rules.insert(libc::SYS_socket, [family(libc::AF_INET)?, family(libc::AF_INET6)?].concat());
         }
-        let listed = SeccompFilter::new(rules, errno(libc::EPERM), SeccompAction::Allow, arch)?;
+        apply(rules, errno(libc::EPERM), SeccompAction::Allow)
+    }
+
+    /// Answers calls of which there are rules in one way, and all others in another. Threads are made by `clone` only.
+    pub(in super::super) fn apply(
+        rules: BTreeMap<c_long, Vec<SeccompRule>>,
+        others: SeccompAction,
+        listed: SeccompAction,
+    ) -> Result<(), Error> {
+        let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+        let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+        let unknown = SeccompFilter::new(unknown, SeccompAction::Allow, errno(libc::ENOSYS), arch)?;
+        let listed = SeccompFilter::new(rules, others, listed, arch)?;
         // The stricter answer of the two counts.
         for filter in [unknown, listed] {
             apply_filter(&BpfProgram::try_from(filter)?)?;

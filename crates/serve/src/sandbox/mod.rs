@@ -14,6 +14,7 @@ mod calls;
 mod paths;
 #[cfg(debug_assertions)]
 mod planted;
+mod reach;
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -160,6 +161,22 @@ pub fn account() -> String {
         format!("capabilities {}", kept.join(" "))
     };
     landlock.into_iter().chain(seccomp).chain([kept]).collect::<Vec<_>>().join(", ")
+}
+
+/// Gives up what no command on a mount needs: other programs and processes, the network, and changes of the system. Files
+/// stay, and so do the capabilities, by which the mount's server judges what the command may do.
+pub fn give_up_others(mode: Mode) {
+    if !process::is_own() || HELD.get().is_some() {
+        return;
+    }
+    if mode != Mode::Off && pretender().is_none() {
+        let _ = rustix::thread::set_no_new_privs(true);
+        process::leave_no_core();
+        // A kernel without it leaves all as it was.
+        let _ = reach::restrict();
+    }
+    #[cfg(debug_assertions)]
+    planted::run();
 }
 
 fn effective() -> CapabilitySet {

@@ -86,6 +86,55 @@ fn what_is_planted_reaches_nothing_from_a_cage() {
     assert!(!victim.exists());
 }
 
+/// Commands on a mount open what their user names. They start no program, and reach no host and no other process.
+#[test]
+fn what_is_planted_in_commands_on_a_mount_reaches_no_program_and_no_host() {
+    const REFUSED: [&str; 6] =
+        ["run a program", "connect to a host", "send to a host", "signal another", "trace another", "mount"];
+    let test = "cages of commands on a mount";
+    if !have_cages() || !tool::have_root(test) || !have_fuse(test) {
+        return;
+    }
+    let scratch = Scratch::new("cage-live");
+    let (image, victim) = (volume(&scratch), scratch.join("victim"));
+    let mounted = Mounted::new(&image, &["-o", "rw"]).unwrap();
+    let at = |name: &str| mounted.path().join(name).into_os_string().into_string().unwrap();
+    let on_host = |name: &str| scratch.join(name).into_os_string().into_string().unwrap();
+    fs::write(at("f"), "contents").unwrap();
+    fs::write(on_host("source"), "source").unwrap();
+    let (root, tar) = (at(""), on_host("out.tar"));
+    let lines: [&[&str]; 12] = [
+        &["put", &root, &on_host("source"), "/put"],
+        &["get", &root, "/put", &on_host("got")],
+        &["cp", &at("put"), &at("copy")],
+        &["export", &root, &tar],
+        &["import", "--force", &root, &tar],
+        &["snapshot", &root, &on_host("snapshot.img")],
+        &["defrag", &root],
+        &["trim", &root],
+        &["tune", "-L", "x", &root],
+        &["rm", &at("copy")],
+        &["stats", &root],
+        &["sync", &root],
+    ];
+    let run = |words: &[&str]| {
+        fs::write(&victim, "x").unwrap();
+        let said = succeed(plat(words).env("PLATFS_TEST_PLANTED", &victim)).stderr;
+        planted(&String::from_utf8(said).unwrap())
+    };
+    for words in lines {
+        let got = run(words);
+        assert!(got.len() > 15, "{words:?}: {got:?}");
+        for (name, got) in got.iter().filter(|(name, _)| REFUSED.contains(&name.as_str())) {
+            assert_eq!(got, "refused", "{words:?}: {name}");
+        }
+    }
+    let without = run(&["stats", "--sandbox=off", &root]);
+    let refused = |(name, got): &(String, String)| REFUSED.contains(&name.as_str()) && got != "done";
+    assert!(!without.iter().any(|one| refused(one) && one.0 != OF_ROOT), "{without:?}");
+    mounted.unmount();
+}
+
 /// Command lines about `disk.img`, a source, an archive and a store in one directory.
 const OTHERS: [&str; 30] = [
     "mkfs new.img 4M",

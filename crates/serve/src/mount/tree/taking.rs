@@ -1,5 +1,5 @@
-//! Whom a mount takes a caller for, and on whose terms a request takes space: limits of quota, and the blocks that the
-//! superblock reserves.
+//! Terms of callers: for whom a mount takes them, and on whose terms a request takes space: limits of quota, and the
+//! blocks that the superblock reserves.
 //!
 //! Owns: who is bound by them. Excludes the limits themselves, which are the library's, and the answers to the kernel's
 //! questions (`asking`).
