@@ -10,7 +10,7 @@ mod tests;
 use crate::mount::Mounted;
 use crate::odd;
 use crate::scratch::{Scratch, cache_dir};
-use crate::{fsck, tool};
+use crate::{fsck, sparse, tool};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -154,7 +154,7 @@ impl Recipe {
                 fill(mounted.path());
                 tool::run(tool::command("sync").arg("-f").arg(mounted.path()));
                 std::thread::sleep(Duration::from_millis(20));
-                tool::run(tool::command("cp").arg("--sparse=always").arg(&live).arg(image));
+                sparse::copy(&live, image).map_err(|e| format!("{}: {e}", image.display()))?;
             }
             Maker::Debugfs(commands) => {
                 self.mke2fs(image, None);

@@ -10,6 +10,7 @@
 //! - [`snapshot`]: a tree as a list of facts, and the differences between two.
 //! - [`view`]: the tree of an image by the kernel or fuse2fs.
 //! - [`odd`]: a source tree with every oddity.
+//! - [`sparse`]: images on disk, with holes in place of zeros.
 //! - [`mapped`]: a part of a file in memory.
 //! - [`random`]: numbers from a seed.
 //! - [`unclean`]: images as a crash of the kernel leaves them, with changes in the journal.
@@ -31,6 +32,7 @@ pub mod odd;
 pub mod random;
 pub mod scratch;
 pub mod snapshot;
+pub mod sparse;
 pub mod tool;
 pub mod unclean;
 pub mod view;

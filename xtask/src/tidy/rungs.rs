@@ -275,7 +275,7 @@ pub(super) const LADDERS: &[Ladder] = &[
         rungs: "
             images unclean view
             browser fsck mount odd
-            again clock many mapped random scratch snapshot tool
+            again clock many mapped random scratch snapshot sparse tool
         ",
         knots: &[],
         long_lists: 0,

@@ -13,7 +13,7 @@ use platfs::{
     Allocate, Attributes, DataMode, Kind, MapForm, NewInode, OpenOptions, State, Volume, WriteOptions,
 };
 use testkit::scratch::Scratch;
-use testkit::{fsck, tool};
+use testkit::{fsck, sparse, tool};
 use zerocopy::IntoBytes;
 
 fn new(kind: Kind<'static>) -> NewInode<'static> {
@@ -191,7 +191,7 @@ fn far_more_than_the_log_holds_goes_through_it() {
         volume.sync().unwrap();
         // As a crash here leaves it.
         let crashed = scratch.join("crashed.img");
-        std::fs::copy(&image, &crashed).unwrap();
+        sparse::copy(&image, &crashed).unwrap();
         let said = tool::command("e2fsck").args(["-fy"]).arg(&crashed).output().unwrap();
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
         assert!(said.contains("recovering journal") && !said.contains("? yes"), "{said}");

@@ -14,6 +14,7 @@ use platfs::{
 };
 use testkit::random::Random;
 use testkit::scratch::Scratch;
+use testkit::sparse;
 
 const ROOT: InodeNumber = InodeNumber::ROOT;
 
@@ -124,7 +125,7 @@ fn files_in_pieces_become_one() {
         volume.close().unwrap();
         for options in orders(shape) {
             let copy = scratch.join("copy.img");
-            std::fs::copy(&image, &copy).unwrap();
+            sparse::copy(&image, &copy).unwrap();
             let volume = open(&copy, options);
             for (number, shadow) in &files {
                 let before = volume.metadata(*number).unwrap();

@@ -14,7 +14,7 @@ use testkit::mount::Mounted;
 use testkit::scratch::Scratch;
 use testkit::snapshot::{Rules, Snapshot, differences};
 use testkit::unclean::{self, KINDS, UncleanVolume};
-use testkit::{fsck, mount, tool};
+use testkit::{fsck, mount, sparse, tool};
 
 mod fast_commits;
 
@@ -24,7 +24,7 @@ fn device(image: &Path) -> Arc<dyn Device> {
 }
 
 fn copy(image: &Path, to: &Path) {
-    fs::copy(image, to).unwrap();
+    sparse::copy(image, to).unwrap();
 }
 
 /// Bytes that may differ from those that e2fsck leaves: of the superblock the sums of what is free (of which e2fsck

@@ -17,7 +17,7 @@ use testkit::mount::{Mounted, have_loop_mount};
 use testkit::random::Random;
 use testkit::scratch::Scratch;
 use testkit::snapshot::{Rules, Snapshot, assert_same};
-use testkit::{fsck, images, odd, tool};
+use testkit::{fsck, images, odd, sparse, tool};
 
 const MIB: u64 = 1 << 20;
 
@@ -79,7 +79,7 @@ fn resize(image: &Path, bytes: u64) -> Result<u64, String> {
 }
 
 fn copy(image: &Path, to: &Path) -> PathBuf {
-    tool::run(tool::command("cp").arg("--sparse=always").arg(image).arg(to));
+    sparse::copy(image, to).unwrap();
     to.to_owned()
 }
 
@@ -128,6 +128,24 @@ fn churn(root: &Path, seed: u64) {
     }
 }
 
+/// Looks at each kind of volume, with a directory for what it makes; returns all that was found. Four at a time: most of
+/// the time goes by waiting for mounts and for other programs.
+fn on_each_kind<F: IntoIterator<Item: Send>>(
+    name: &str,
+    look: impl Fn(&str, &[&str], &Scratch) -> F + Sync,
+) -> Vec<F::Item> {
+    let kinds: Vec<_> = KINDS.iter().filter(|(name, _)| wanted(name)).collect();
+    let look_from = |first: usize| -> Vec<F::Item> {
+        let kinds = kinds.iter().skip(first).step_by(4);
+        kinds.flat_map(|(kind, options)| look(kind, options, &Scratch::new(name))).collect()
+    };
+    let look_from = &look_from;
+    std::thread::scope(|scope| {
+        let threads = [0, 1, 2, 3].map(|first| scope.spawn(move || look_from(first)));
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
 #[test]
 fn every_golden_volume_grows() {
     if !tool::have_tools("resize", &["mke2fs", "e2fsck"]) {
@@ -162,41 +180,37 @@ fn every_kind_of_volume_changes_its_size_and_keeps_its_files() {
     if !tool::have_tools("resize", &["mke2fs", "e2fsck"]) || !have_loop_mount("resize") {
         return;
     }
-    let scratch = Scratch::new("resize-kinds");
-    let mut failures = Vec::new();
-    for (name, options) in KINDS.iter().filter(|(name, _)| wanted(name)) {
-        let image = volume(&scratch, name, options, 48 * MIB);
-        // A kernel without quota mounts a volume with it for reading only.
-        match Mounted::read_write(&image) {
-            Ok(mounted) => churn(mounted.path(), 1),
-            Err(why) => eprintln!("{name}: {why}"),
-        }
-        count_quotas(&image);
-        fsck::assert_clean(&image);
-        let before = files(&image);
-        for (round, new) in
-            [Some(90 * MIB + 5000), Some(30 * MIB), None, Some(64 * MIB), Some(200 * MIB), None]
-                .into_iter()
-                .enumerate()
-        {
-            let done = match new {
-                Some(new) => resize(&image, new),
-                None => Plan::smallest(open(&image))
-                    .map_err(|error| error.to_string())
-                    .and_then(|plan| carry_out(&image, plan)),
-            };
-            eprintln!("{name} round {round} {new:?}: {done:?}");
-            let said = fsck::complaints(&image);
-            if done.is_err() || !said.is_empty() {
-                failures.push(format!("{name} round {round} {new:?}: {done:?} {said}"));
-                break;
-            }
-            let after = files(&image);
-            assert_same(&before, &after, &Rules::default());
-        }
-        std::fs::remove_file(&image).unwrap();
-    }
+    let failures = on_each_kind("resize-kinds", changes_its_size);
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Gives a volume one size after another; what is wrong then.
+fn changes_its_size(name: &str, options: &[&str], scratch: &Scratch) -> Vec<String> {
+    let image = volume(scratch, name, options, 48 * MIB);
+    // A kernel without quota mounts a volume with it for reading only.
+    match Mounted::read_write(&image) {
+        Ok(mounted) => churn(mounted.path(), 1),
+        Err(why) => eprintln!("{name}: {why}"),
+    }
+    count_quotas(&image);
+    fsck::assert_clean(&image);
+    let before = files(&image);
+    let sizes = [Some(90 * MIB + 5000), Some(30 * MIB), None, Some(64 * MIB), Some(200 * MIB), None];
+    for (round, new) in sizes.into_iter().enumerate() {
+        let done = match new {
+            Some(new) => resize(&image, new),
+            None => Plan::smallest(open(&image))
+                .map_err(|error| error.to_string())
+                .and_then(|plan| carry_out(&image, plan)),
+        };
+        eprintln!("{name} round {round} {new:?}: {done:?}");
+        let said = fsck::complaints(&image);
+        if done.is_err() || !said.is_empty() {
+            return vec![format!("{name} round {round} {new:?}: {done:?} {said}")];
+        }
+        assert_same(&before, &files(&image), &Rules::default());
+    }
+    Vec::new()
 }
 
 /// Runs resize2fs for a size, or for the smallest; returns the size it made, in bytes.
@@ -220,31 +234,30 @@ fn the_smallest_size_is_smaller_than_resize2fs_finds_and_one_block_less_fails() 
     if !tool::have_tools("resize", &["mke2fs", "e2fsck", "resize2fs"]) || !have_loop_mount("resize") {
         return;
     }
-    let scratch = Scratch::new("resize-least");
-    let mut ratios = Vec::new();
-    for (name, options) in KINDS.iter().filter(|(name, _)| wanted(name)) {
-        let image = volume(&scratch, name, options, 48 * MIB);
-        if let Ok(mounted) = Mounted::read_write(&image) {
-            churn(mounted.path(), 2);
-        }
-        count_quotas(&image);
-        let theirs = copy(&image, &scratch.join("theirs"));
-        let theirs = resize2fs(&theirs, None);
-        let plan = Plan::smallest(open(&image)).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let (size, cluster) =
-            (plan.size_bytes(), u64::from(plan.after().block_size.bytes()) << plan.after().cluster_log2);
-        assert!(Plan::new(open(&image), size - cluster).is_err(), "{name}: one block less is enough");
-        assert_eq!(carry_out(&image, plan).unwrap(), size);
-        fsck::assert_clean(&image);
-        let Ok(theirs) = theirs else { continue };
-        assert!(size <= theirs, "{name}: {size} bytes, resize2fs makes {theirs}");
-        ratios.push(size as f64 / theirs as f64);
-        eprintln!("{name}: {size} of {theirs}");
-        std::fs::remove_file(&image).unwrap();
-    }
+    let mut ratios = on_each_kind("resize-least", share_of_resize2fs);
     ratios.sort_by(f64::total_cmp);
     let median = ratios[ratios.len() / 2];
     assert!(median <= 0.97, "the median is {median}");
+}
+
+/// The smallest size as a share of what resize2fs makes, where it can.
+fn share_of_resize2fs(name: &str, options: &[&str], scratch: &Scratch) -> Option<f64> {
+    let image = volume(scratch, name, options, 48 * MIB);
+    if let Ok(mounted) = Mounted::read_write(&image) {
+        churn(mounted.path(), 2);
+    }
+    count_quotas(&image);
+    let theirs = resize2fs(&copy(&image, &scratch.join("theirs")), None);
+    let plan = Plan::smallest(open(&image)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let (size, cluster) =
+        (plan.size_bytes(), u64::from(plan.after().block_size.bytes()) << plan.after().cluster_log2);
+    assert!(Plan::new(open(&image), size - cluster).is_err(), "{name}: one block less is enough");
+    assert_eq!(carry_out(&image, plan).unwrap(), size);
+    fsck::assert_clean(&image);
+    let theirs = theirs.ok()?;
+    assert!(size <= theirs, "{name}: {size} bytes, resize2fs makes {theirs}");
+    eprintln!("{name}: {size} of {theirs}");
+    Some(size as f64 / theirs as f64)
 }
 
 /// Volumes that end in the group that they began with are no exception.
@@ -294,33 +307,38 @@ fn the_superblock_agrees_with_that_of_resize2fs() {
     if !tool::have_tools("resize", &["mke2fs", "e2fsck", "resize2fs", "dumpe2fs"]) {
         return;
     }
-    let scratch = Scratch::new("resize-fields");
-    let mut failures = Vec::new();
     // The tools wait for half a minute each before they touch a volume with mmp.
-    for (name, options) in KINDS.iter().filter(|(name, _)| wanted(name) && *name != "mmp") {
-        for new in [30 * MIB, 64 * MIB, 100 * MIB + 5000, 200 * MIB] {
-            let image = volume(&scratch, name, options, 48 * MIB);
-            count_quotas(&image);
-            let copied = copy(&image, &scratch.join("theirs"));
-            let Ok(_) = resize2fs(&copied, Some(new)) else { continue };
-            resize(&image, new).unwrap_or_else(|error| panic!("{name} {new}: {error}"));
-            let fields = |image: &Path| tool::text("dumpe2fs", &["-h".as_ref(), image.as_os_str()]);
-            let (ours, theirs) = (fields(&image), fields(&copied));
-            let strange = |line: &&str| !OWN_WAY.iter().any(|(own, _)| line.starts_with(own));
-            let (ours, theirs): (Vec<&str>, Vec<&str>) =
-                (ours.lines().filter(strange).collect(), theirs.lines().filter(strange).collect());
-            for line in ours.iter().filter(|line| !theirs.contains(line)) {
-                let key = line.split(':').next().unwrap_or_default();
-                // resize2fs leaves counts of clusters behind that e2fsck finds wrong.
-                if *name == "bigalloc" && key == "Free blocks" {
-                    continue;
-                }
-                let other = theirs.iter().find(|line| line.starts_with(key)).unwrap_or(&"nothing");
-                failures.push(format!("{name} {new}: {line}; resize2fs: {other}"));
+    let failures = on_each_kind("resize-fields", |name, options, scratch| {
+        if name == "mmp" { Vec::new() } else { fields_that_differ(name, options, scratch) }
+    });
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Lines of dumpe2fs that resize2fs would have made others, for some sizes.
+fn fields_that_differ(name: &str, options: &[&str], scratch: &Scratch) -> Vec<String> {
+    let mut failures = Vec::new();
+    let made = volume(scratch, name, options, 48 * MIB);
+    count_quotas(&made);
+    for new in [30 * MIB, 64 * MIB, 100 * MIB + 5000, 200 * MIB] {
+        let [image, copied] = ["ours", "theirs"].map(|who| copy(&made, &scratch.join(who)));
+        let Ok(_) = resize2fs(&copied, Some(new)) else { continue };
+        resize(&image, new).unwrap_or_else(|error| panic!("{name} {new}: {error}"));
+        let fields = |image: &Path| tool::text("dumpe2fs", &["-h".as_ref(), image.as_os_str()]);
+        let (ours, theirs) = (fields(&image), fields(&copied));
+        let strange = |line: &&str| !OWN_WAY.iter().any(|(own, _)| line.starts_with(own));
+        let (ours, theirs): (Vec<&str>, Vec<&str>) =
+            (ours.lines().filter(strange).collect(), theirs.lines().filter(strange).collect());
+        for line in ours.iter().filter(|line| !theirs.contains(line)) {
+            let key = line.split(':').next().unwrap_or_default();
+            // resize2fs leaves counts of clusters behind that e2fsck finds wrong.
+            if name == "bigalloc" && key == "Free blocks" {
+                continue;
             }
+            let other = theirs.iter().find(|line| line.starts_with(key)).unwrap_or(&"nothing");
+            failures.push(format!("{name} {new}: {line}; resize2fs: {other}"));
         }
     }
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    failures
 }
 
 /// A device whose writes end after some.

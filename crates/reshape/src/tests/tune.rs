@@ -16,7 +16,7 @@ use platfs_device::{Device, FileDevice};
 use testkit::mount::Mounted;
 use testkit::scratch::Scratch;
 use testkit::snapshot::{Rules, Snapshot, differences};
-use testkit::{fsck, images, tool};
+use testkit::{fsck, images, sparse, tool};
 
 /// Kinds of volumes of the short run.
 const FEW: &[&str] = &["ext2-1k", "ext3-4k", "ext4-1k", "ext4-4k", "gdt-csum", "bigalloc-16k"];
@@ -252,7 +252,7 @@ fn complaints(kind: &str, image: &Path) -> String {
 fn judge(kind: &str, base: &Path, case: &Case, scratch: &Scratch) -> Vec<String> {
     let mut wrong = Vec::new();
     let (one, other) = (scratch.join("ours"), scratch.join("theirs"));
-    fs::copy(base, &one).unwrap();
+    sparse::copy(base, &one).unwrap();
     let made = ours(&one, &case.request);
     if let Err(why) = &made {
         if fs::read(base).unwrap() != fs::read(&one).unwrap() {
@@ -265,7 +265,7 @@ fn judge(kind: &str, base: &Path, case: &Case, scratch: &Scratch) -> Vec<String>
         }
     }
     if !case.tune2fs.is_empty() {
-        fs::copy(base, &other).unwrap();
+        sparse::copy(base, &other).unwrap();
         match (&made, theirs(&other, case.tune2fs)) {
             (Ok(()), Ok(())) => {
                 let (mine, reference) = (header(&one), header(&other));
@@ -314,7 +314,7 @@ fn run(test: &str, kinds: &[&str], cases: &[Case]) {
         let Some(image) = images::golden(test, kind) else { continue };
         let scratch = Scratch::new("tune");
         let base = scratch.join("base");
-        fs::copy(&image, &base).unwrap();
+        sparse::copy(&image, &base).unwrap();
         // Counts and marks as a check leaves them, for both.
         let _ = tool::command("e2fsck").arg("-fy").arg(&base).output().unwrap();
         for case in cases.iter().filter(|case| only.as_deref().is_none_or(|only| only == case.name)) {
@@ -343,7 +343,7 @@ fn huge_file_stays_where_a_file_is_larger_than_without_it() {
     let Some(golden) = images::golden(test, "huge-holes") else { return };
     let scratch = Scratch::new("tune");
     let image = scratch.join("image");
-    fs::copy(&golden, &image).unwrap();
+    sparse::copy(&golden, &image).unwrap();
     let _ = tool::command("e2fsck").arg("-fy").arg(&image).output().unwrap();
     let before = fs::read(&image).unwrap();
     let why = ours(&image, &features("^huge_file")).unwrap_err();
@@ -379,9 +379,9 @@ fn sequence(test: &str, seed: u64) -> Vec<String> {
     let Some(image) = images::golden(test, kind) else { return Vec::new() };
     let scratch = Scratch::new("sequence");
     let (base, copy) = (scratch.join("base"), scratch.join("copy"));
-    fs::copy(image, &base).unwrap();
+    sparse::copy(image, &base).unwrap();
     let _ = tool::command("e2fsck").arg("-fy").arg(&base).output().unwrap();
-    fs::copy(&base, &copy).unwrap();
+    sparse::copy(&base, &copy).unwrap();
     let cases: Vec<Case> = of_fields().into_iter().chain(of_features()).collect();
     let mut made = Vec::new();
     for _ in 0..8 {
@@ -443,7 +443,7 @@ fn what_lies_behind_descriptors_moves_for_64bit() {
         let mut command = tool::command("mke2fs");
         command.args(["-q", "-F", "-t", "ext4", "-b", "1024", "-N", "2048", "-O", options, "-d"]).arg(&tree);
         tool::run(command.arg(&base).arg("300M"));
-        fs::copy(&base, &image).unwrap();
+        sparse::copy(&base, &image).unwrap();
         ours(&image, &features(change)).unwrap_or_else(|why| panic!("{options}: {why}"));
         fsck::assert_clean(&image);
         let has = tool::dumpe2fs_field(&image, "Filesystem features").unwrap().contains("64bit");
@@ -480,7 +480,7 @@ fn files_make_room_for_longer_inode_tables() {
         fs::write(&script, removed.join("\n")).unwrap();
         tool::run(tool::command("debugfs").arg("-wf").arg(&script).arg(&base));
         let _ = tool::command("e2fsck").arg("-fyD").arg(&base).output().unwrap();
-        fs::copy(&base, &image).unwrap();
+        sparse::copy(&base, &image).unwrap();
         let longer = Request { inode_size: Some(256), ..Request::default() };
         ours(&image, &longer).unwrap_or_else(|why| panic!("{options}: {why}"));
         fsck::assert_clean(&image);
@@ -500,7 +500,7 @@ fn what_no_volume_gets_is_refused_with_the_reason() {
     let Some(image) = images::golden("refused", "ext4-4k") else { return };
     let scratch = Scratch::new("refused");
     let copy = scratch.join("copy");
-    fs::copy(image, &copy).unwrap();
+    sparse::copy(image, &copy).unwrap();
     let before = fs::read(&copy).unwrap();
     for (list, words) in [
         ("bigalloc", "whole clusters"),

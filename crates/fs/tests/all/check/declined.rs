@@ -7,6 +7,7 @@ use platfs::check::{Decision, Issue, Location};
 use platfs::ondisk;
 use testkit::fsck;
 use testkit::scratch::Scratch;
+use testkit::sparse;
 
 use crate::check::directories::{entry, leaf};
 use crate::check::plant::{Image, checked, decided, ready, repaired};
@@ -75,7 +76,7 @@ fn declined(image: &Image, name: &str, decide: impl Fn(usize) -> bool + Copy) {
     assert_eq!(checked(&whole).0, [], "{name}");
     let scratch = Scratch::new("declined");
     let file = scratch.join("image");
-    std::fs::write(&file, &whole).unwrap();
+    sparse::write(&file, &whole).unwrap();
     fsck::assert_clean(&file);
 }
 

@@ -9,6 +9,7 @@ use ondisk::units::Block;
 use ondisk::xattr::{self, Entry, NameIndex};
 use platfs::{InodeNumber, ondisk};
 use testkit::scratch::Scratch;
+use testkit::sparse;
 use testkit::tool;
 
 use crate::check::plant::{Image, planted, planted_unseen};
@@ -632,7 +633,7 @@ fn rehash(image: &mut Image, version: u8, unsigned: bool) {
     });
     let scratch = Scratch::new("rehash");
     let file = scratch.join("image");
-    fs::write(&file, &image.bytes).unwrap();
+    sparse::write(&file, &image.bytes).unwrap();
     let output = tool::command("e2fsck").args(["-fyD"]).arg(&file).output().unwrap();
     assert!(output.status.code().is_some_and(|code| code < 4));
     image.bytes = fs::read(&file).unwrap();

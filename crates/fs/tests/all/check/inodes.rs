@@ -10,6 +10,7 @@ use ondisk::units::{Block, FileBlock};
 
 use crate::check::plant::{Image, assert_found, checked, planted, planted_unseen, ready, repaired};
 use testkit::scratch::Scratch;
+use testkit::sparse;
 
 /// Plants a fault in the record that a path leads to.
 fn in_inode(base: &str, path: &str, edit: impl FnOnce(&mut Inode), expected: &[&str]) {
@@ -622,7 +623,7 @@ fn fields_of_the_hurd() {
     });
     let judged = |image: &Image| {
         assert_eq!(checked(&image.bytes).0, []);
-        std::fs::write(&file, &image.bytes).unwrap();
+        sparse::write(&file, &image.bytes).unwrap();
         testkit::fsck::assert_clean(&file);
         assert_eq!(image.read_inode(number).raw().i_file_acl_high.get(), 7);
     };
@@ -641,7 +642,7 @@ fn fields_of_the_hurd() {
     // The translator's block goes with the file.
     image.change(|volume| volume.unlink(InodeNumber::ROOT, b"dev").unwrap());
     assert_eq!(checked(&image.bytes).0, []);
-    std::fs::write(&file, &image.bytes).unwrap();
+    sparse::write(&file, &image.bytes).unwrap();
     testkit::fsck::assert_clean(&file);
 }
 

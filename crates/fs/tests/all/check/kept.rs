@@ -11,6 +11,7 @@ use ondisk::units::Block;
 use ondisk::xattr::{self, Entry, NameIndex};
 use platfs::{InodeNumber, ondisk};
 use testkit::scratch::Scratch;
+use testkit::sparse;
 use testkit::tool;
 
 use crate::check::directories::{entry, leaf};
@@ -325,7 +326,7 @@ fn backups_of_old_volumes() {
     assert_eq!(contents(&after, "a"), b"some contents\n");
     let scratch = Scratch::new("revision-0");
     let file: &Path = &scratch.join("image");
-    fs::write(file, &after).unwrap();
+    sparse::write(file, &after).unwrap();
     testkit::fsck::assert_clean(file);
 }
 

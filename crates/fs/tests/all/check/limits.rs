@@ -10,7 +10,7 @@ use platfs::mkfs::{self, FsType, Plan};
 use platfs::ondisk::inode::Timestamp;
 use platfs::{Attributes, Error, InodeNumber, Kind, NewInode, Times, Volume, WriteOptions, ondisk};
 use testkit::scratch::Scratch;
-use testkit::{fsck, tool};
+use testkit::{fsck, sparse, tool};
 
 use crate::check::directories::{entry, index, leaf};
 use crate::check::inodes::contents;
@@ -95,7 +95,7 @@ fn copies_of_blocks_that_two_files_share_take_no_memory() {
         assert_eq!(volume.read_at(number, 0, &mut read).unwrap(), bytes.len());
         assert!(read == bytes);
     }
-    std::fs::write(&file, &after.bytes).unwrap();
+    sparse::write(&file, &after.bytes).unwrap();
     fsck::assert_clean(&file);
 }
 
@@ -150,7 +150,7 @@ fn assert_waits_for_room(image: &Image, expected: &[&str], rest: &[&str]) {
     assert_eq!(checked(&after).0, []);
     let scratch = Scratch::new("room");
     let file = scratch.join("image");
-    std::fs::write(&file, &after).unwrap();
+    sparse::write(&file, &after).unwrap();
     fsck::assert_clean(&file);
 }
 

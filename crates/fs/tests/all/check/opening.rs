@@ -15,6 +15,7 @@ use platfs::check::{Options, check};
 use platfs::device::{Device, MemoryDevice};
 use platfs::{Attributes, InodeNumber, Kind, NewInode, ondisk};
 use testkit::scratch::Scratch;
+use testkit::sparse;
 use zerocopy::IntoBytes;
 
 use crate::check::inodes::contents;
@@ -839,7 +840,7 @@ fn a_volume_of_revision_0_has_features() {
     assert_eq!((raw.s_rev_level.get(), raw.s_first_ino.get(), raw.s_inode_size.get()), (1, 11, 128));
     assert!(raw.features().ro_compat.contains(RoCompat::LARGE_FILE));
     assert_eq!(checked(&large.bytes).0, []);
-    std::fs::write(&file, &large.bytes).unwrap();
+    sparse::write(&file, &large.bytes).unwrap();
     testkit::fsck::assert_clean(&file);
     large.superblock(|raw| raw.s_rev_level.set(0));
     assert_found(&large, &["revision"], true);

@@ -1,6 +1,5 @@
 //! Fields that lead repairs to what belongs to a file: the file keeps every byte, and the volume is sound then.
 
-use std::fs;
 use std::io::Read;
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use platfs::device::MemoryDevice;
 use platfs::{InodeNumber, OpenOptions, Volume, ondisk};
 use testkit::fsck;
 use testkit::scratch::Scratch;
+use testkit::sparse;
 
 use crate::check::plant::{Image, checked, ready, repaired};
 
@@ -173,7 +173,7 @@ fn judge(scratch: &Scratch, base: &str, damage: Damage) -> Option<String> {
         Err(problem) => return Some(format!("{problem}; told were {told:?}")),
     }
     let file = scratch.join("image");
-    fs::write(&file, &after).unwrap();
+    sparse::write(&file, &after).unwrap();
     let said = fsck::complaints(&file);
     (!said.is_empty()).then_some(said)
 }

@@ -15,7 +15,7 @@ use platfs::device::{Device, MemoryDevice};
 use platfs::ondisk::inode::Timestamp;
 use platfs::{Format, InodeNumber, OpenOptions, State, Volume, ondisk};
 use testkit::scratch::Scratch;
-use testkit::{fsck, tool};
+use testkit::{fsck, sparse, tool};
 use zerocopy::IntoBytes;
 
 use ondisk::units::{Block, Group};
@@ -363,7 +363,7 @@ fn planted_as(name: &str, plant: impl FnOnce(&mut Image), expected: &[&str], see
 pub fn assert_found(image: &Image, expected: &[&str], seen: bool) {
     let scratch = Scratch::new("planted");
     let file = scratch.join("image");
-    fs::write(&file, &image.bytes).unwrap();
+    sparse::write(&file, &image.bytes).unwrap();
     let said = fsck::complaints(&file);
     assert_eq!(!said.is_empty(), seen, "e2fsck -fn of the planted fault: {said}");
     let (heard, outcome) = checked(&image.bytes);
@@ -373,7 +373,7 @@ pub fn assert_found(image: &Image, expected: &[&str], seen: bool) {
     let (again, second) = checked(&after);
     assert_eq!(again, [], "the second check");
     assert!(second.repaired.is_unchanged());
-    fs::write(&file, &after).unwrap();
+    sparse::write(&file, &after).unwrap();
     fsck::assert_clean(&file);
     assert_undone(&image.bytes, &outcome, &after);
 }

@@ -13,6 +13,7 @@ use platfs::check::Staged;
 use platfs::device::{Device, MemoryDevice};
 use platfs::{InodeNumber, OpenOptions, Volume, ondisk};
 use testkit::random::Random;
+use testkit::sparse;
 use testkit::tool;
 
 use super::number_from;
@@ -85,7 +86,7 @@ impl Bench {
         let copy = ready.file.with_extension("theirs");
         let mut bytes = vec![0; usize::try_from(mutant.size()).unwrap()];
         mutant.read_at(0, &mut bytes).unwrap();
-        fs::write(&copy, bytes).unwrap();
+        sparse::write(&copy, bytes).unwrap();
         let mut repair = tool::command("timeout");
         let output =
             repair.arg("20").arg(tool::find("e2fsck").unwrap()).arg("-fy").arg(&copy).output().unwrap();

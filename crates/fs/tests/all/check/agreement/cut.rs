@@ -14,7 +14,7 @@ use super::trial::{Bench, examine, lost};
 use crate::check::plant::ready;
 
 /// Images of which repairs are cut off by default, and places where they are.
-const IMAGES: u64 = 45;
+const IMAGES: u64 = 36;
 const CUTS: u64 = 6;
 
 /// A device that stops taking writes, the last one in the middle.

@@ -59,7 +59,7 @@ fn agreement_on_some() {
         return;
     }
     let (first, count) = (number_from("PLATFS_SEED"), number_from("PLATFS_STEPS"));
-    let tally = run(first.unwrap_or(0), count.unwrap_or(600));
+    let tally = run(first.unwrap_or(0), count.unwrap_or(400));
     if first.is_none() {
         tally.demand(AGREED, REPAIRED);
     } else {

@@ -12,7 +12,7 @@ use super::trial::{Bench, Ears, Finding, examine, listen, lost};
 use crate::check::plant::ready;
 
 /// Images by default.
-const IMAGES: u64 = 90;
+const IMAGES: u64 = 54;
 
 #[test]
 fn what_is_declined_can_be_agreed_to_later() {

@@ -1,7 +1,7 @@
 //! One image: damage, both verdicts, the repair, and what it kept.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -16,7 +16,7 @@ use platfs::ondisk::inode::Timestamp;
 use platfs::{Format, InodeNumber, OpenOptions, Volume};
 use testkit::random::Random;
 use testkit::scratch::Scratch;
-use testkit::{fsck, tool};
+use testkit::{fsck, sparse, tool};
 
 use super::mutate::Mutant;
 use crate::check::inventory::{Inventory, Kept};
@@ -210,7 +210,7 @@ impl Ready {
         let empty = inventory.files.iter().map(|kept| kept.inode);
         let empty = empty.filter(|inode| volume.metadata(*inode).unwrap().size == 0).collect();
         let file = scratch.join(name);
-        fs::write(&file, &*base(name)).unwrap();
+        sparse::write(&file, &*base(name)).unwrap();
         let device = Arc::new(MemoryDevice::from_bytes(&image.bytes));
         Ready { device, format: image.format, inventory, contents, empty, file }
     }

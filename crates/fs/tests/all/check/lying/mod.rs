@@ -159,7 +159,7 @@ fn work_on(trial: Trial<'_>, random: &mut Random) -> Option<Finding> {
 #[test]
 fn some_lies_harm_no_volume() {
     if ready("some_lies_harm_no_volume") {
-        judge(0, 80, look);
+        judge(0, 40, look);
     }
 }
 
@@ -205,7 +205,7 @@ fn a_table_called_unused_is_not_cleared_over_a_record_with_names() {
 #[test]
 fn some_lies_that_pass_a_check_harm_no_file() {
     if ready("some_lies_that_pass_a_check_harm_no_file") {
-        judge_strictly(6_000_000, 200, look_checked);
+        judge_strictly(6_000_000, 100, look_checked);
     }
 }
 

@@ -1,7 +1,6 @@
 //! Preallocated space on full volumes: what was promised to a file takes its bytes to the last block, and e2fsck has
 //! nothing to say of it.
 
-use std::fs;
 use std::sync::Arc;
 
 use platfs::device::{Device, MemoryDevice};
@@ -9,7 +8,7 @@ use platfs::mkfs::FsType;
 use platfs::{Allocate, Error, InodeNumber, Volume, WriteOptions, WriteOrder};
 use testkit::random::Random;
 use testkit::scratch::Scratch;
-use testkit::{fsck, tool};
+use testkit::{fsck, sparse, tool};
 
 use super::{create, options, plan, write};
 
@@ -56,7 +55,7 @@ impl Bench {
         self.device.read_at(0, &mut bytes).unwrap();
         let scratch = Scratch::new("full-judge");
         let image = scratch.join("image");
-        fs::write(&image, bytes).unwrap();
+        sparse::write(&image, bytes).unwrap();
         let said = fsck::complaints(&image);
         assert!(said.is_empty(), "{what}: {said}");
         let volume = Volume::open(self.device.clone(), &options().ordering(self.ordering)).unwrap();
