@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode, Output, Stdio};
 use crate::plat::{Ran, plat};
 use serde_json::Value;
 use testkit::scratch::Scratch;
-use testkit::{fsck, tool};
+use testkit::{fsck, sparse, tool};
 
 /// A volume of 8 MiB with a file in it.
 fn volume(scratch: &Scratch) -> PathBuf {
@@ -325,11 +325,11 @@ fn a_clean_mark_hides_nothing_that_a_mount_needs() {
         assert_eq!(called("fsck.ext4", &["-a"], &image).status.code(), Some(0), "{fs_type}");
         let (whole, root) = (fs::read(&image).unwrap(), root_at(&image));
         for (what, place, bytes) in harms {
-            fs::write(&image, &whole).unwrap();
+            sparse::write(&image, &whole).unwrap();
             let file = File::options().write(true).open(&image).unwrap();
             file.write_all_at(bytes, place(root)).unwrap();
             let copy = scratch.join("theirs.img");
-            fs::copy(&image, &copy).unwrap();
+            sparse::copy(&image, &copy).unwrap();
             let theirs = tool::command("e2fsck").arg("-p").arg(&copy).output().unwrap();
             let of_superblock = (1024..2048).contains(&place(root));
             // Codes are sums: it may have cleared something before it gave up. It takes that many blocks for possible.
@@ -342,7 +342,7 @@ fn a_clean_mark_hides_nothing_that_a_mount_needs() {
             }
             assert!(fs::read(&image).unwrap() == damaged, "{fs_type}: {what}: nothing is written");
         }
-        fs::write(&image, &whole).unwrap();
+        sparse::write(&image, &whole).unwrap();
         File::options().write(true).open(&image).unwrap().set_len(20 << 20).unwrap();
         let output = called("fsck.ext4", &["-a"], &image);
         assert_eq!(output.status.code(), Some(4), "{fs_type}: cut short: {output:?}");
@@ -428,7 +428,7 @@ fn questions_on_a_terminal() {
     assert_eq!(code, Some(1), "{said}");
     fsck::assert_clean(&image);
 
-    fs::write(&image, &before).unwrap();
+    sparse::write(&image, &before).unwrap();
     let (code, said) = asked(&image, "u\n\n");
     assert_eq!(code, Some(1), "{said}");
     fsck::assert_clean(&image);
@@ -497,7 +497,7 @@ fn a_journal_that_waits_is_no_problem() {
         fs::write(mount.path().join(format!("new-{number}")), vec![1; 3000]).unwrap();
     }
     rustix::fs::syncfs(File::open(mount.path()).unwrap()).unwrap();
-    fs::copy(&image, &crashed).unwrap();
+    sparse::copy(&image, &crashed).unwrap();
     drop(mount);
     let before = fs::read(&crashed).unwrap();
     let ran = plat("check -n", &crashed, &[]);

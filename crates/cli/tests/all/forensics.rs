@@ -11,6 +11,7 @@ use testkit::images;
 use testkit::images::golden;
 use testkit::mount::{Mounted, have_loop_mount};
 use testkit::scratch::Scratch;
+use testkit::sparse;
 use testkit::tool;
 
 fn json(bytes: &[u8]) -> Value {
@@ -261,7 +262,7 @@ fn worked_on(scratch: &Scratch, options: &[&str]) -> (PathBuf, PathBuf) {
         tool::run(tool::command("sync").arg("-f").arg(mounted.path()));
     }
     // The loop device writes through the page cache of the file.
-    fs::copy(&image, &copy).unwrap();
+    sparse::copy(&image, &copy).unwrap();
     drop(mounted);
     (image, copy)
 }
@@ -340,7 +341,7 @@ fn hostile_journals_end() {
         block[4..8].copy_from_slice(&(seed % 6).to_be_bytes());
         block[8..12].copy_from_slice(&(seed / 3).to_be_bytes());
     }
-    fs::write(&image, &bytes).unwrap();
+    sparse::write(&image, &bytes).unwrap();
     let ran = plat("journal --blocks --json", &image, &[OsStr::new("--")][..0]);
     let all = json(&ran.out);
     assert!(all["transactions"].as_array().unwrap().iter().all(|one| one["state"] != "waiting"));

@@ -58,9 +58,20 @@ fn archive(image: &Path, seen: &MountedView, scratch: &Scratch) -> Vec<String> {
     differences(&seen.tree, &Snapshot::of(&out).unwrap(), &Rules { sockets: false, ..rules(seen) })
 }
 
+/// True of images with the tree of 20,000 names that another one has: what differs is how they are read, which exports to
+/// a directory show.
+fn repeats_a_tree(image: &Path) -> bool {
+    let name = image.file_stem().unwrap().to_string_lossy();
+    name.starts_with("kernel-odd-") && name != "kernel-odd-ext4-1k"
+}
+
 #[test]
 fn export_is_what_a_mount_shows() {
     on_each_image("export", |image, seen, scratch| {
-        [directory(image, seen, scratch), archive(image, seen, scratch)].concat()
+        let mut differences = directory(image, seen, scratch);
+        if !repeats_a_tree(image) {
+            differences.extend(archive(image, seen, scratch));
+        }
+        differences
     });
 }

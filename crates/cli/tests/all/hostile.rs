@@ -32,6 +32,7 @@ use crate::plat::{plat, plat_limited};
 use ondisk::seal::Sealer;
 use ondisk::superblock::RawSuperblock;
 use testkit::scratch::Scratch;
+use testkit::sparse;
 use testkit::tool;
 use zerocopy::IntoBytes;
 
@@ -205,7 +206,7 @@ fn mutated_images_are_read_to_the_end() {
             if random.below(20) == 0 {
                 bytes.truncate(random.below(base.len()));
             }
-            fs::write(&image, &bytes).unwrap();
+            sparse::write(&image, &bytes).unwrap();
             let shown = format!("{options}, round {round}");
             let read = std::panic::catch_unwind(|| read_all(&image, &scratch));
             assert!(read.is_ok(), "{shown}");
@@ -222,7 +223,7 @@ fn truncated_images_are_reported_as_such() {
     let whole = make(&scratch, &tree(&scratch), "-t ext4 -b 1024", "4M");
     let image = scratch.join("short.img");
     for len in [0, 1, 1023, 1024, 2047, 2048, 5000, 100_000, whole.len() / 2, whole.len() - 1] {
-        fs::write(&image, &whole[..len]).unwrap();
+        sparse::write(&image, &whole[..len]).unwrap();
         let said = plat("mkdir", &image, &["/new".as_ref()]).failed();
         assert!(said.contains("superblock: ") && said.contains("device"), "{len}: {said}");
         // What is there is read, and it is said that something is missing.
@@ -239,7 +240,7 @@ fn harmed(scratch: &Scratch, options: &str, requests: &[&str]) -> PathBuf {
 /// Bytes to which debugfs then did harm.
 fn harm(scratch: &Scratch, bytes: &[u8], requests: &[&str]) -> PathBuf {
     let image = scratch.join("harmed.img");
-    fs::write(&image, bytes).unwrap();
+    sparse::write(&image, bytes).unwrap();
     let script = scratch.join("script");
     fs::write(&script, requests.join("\n") + "\n").unwrap();
     tool::run(tool::command("debugfs").args(["-w", "-f"]).arg(&script).arg(&image));
@@ -437,7 +438,7 @@ fn a_block_map_that_refers_to_itself_is_not_followed_for_ever() {
     let mut bytes = fs::read(&image).unwrap();
     let start = block as usize * 1024;
     bytes[start..start + 1024].copy_from_slice(&block.to_le_bytes().repeat(256));
-    fs::write(&image, bytes).unwrap();
+    sparse::write(&image, bytes).unwrap();
     let script = scratch.join("script");
     let mut requests = String::from("set_inode_field /some size 17000000000\n");
     for slot in ["IND", "DIND", "TIND"] {

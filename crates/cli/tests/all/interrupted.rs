@@ -22,7 +22,7 @@ use platfs_reshape::resize::Plan;
 use platfs_reshape::tune::{Field, Request, tune};
 use testkit::random::Random;
 use testkit::scratch::Scratch;
-use testkit::{fsck, tool};
+use testkit::{fsck, sparse, tool};
 
 const SECTOR: usize = 512;
 /// Of the blocks of all volumes.
@@ -369,7 +369,7 @@ impl Recorded {
             let image = scratch.join("state.img");
             let mut bytes = vec![0; usize::try_from(device.size()).unwrap()];
             device.read_at(0, &mut bytes).unwrap();
-            fs::write(&image, bytes).unwrap();
+            sparse::write(&image, bytes).unwrap();
             let said = fsck::complaints(&image);
             if !said.is_empty() {
                 return Err(said);

@@ -17,7 +17,7 @@ use crate::support::volumes::MODES;
 use rustix::process::Signal;
 use testkit::random::Random;
 use testkit::scratch::Scratch;
-use testkit::{fsck, mount, tool};
+use testkit::{fsck, mount, sparse, tool};
 
 /// Kinds of volumes for mke2fs, and how they are mounted.
 const KINDS: [(&str, &str); 9] = [
@@ -79,7 +79,7 @@ fn an_image_is_whole_when_the_umount_helper_returns() {
             fs::write(mounted.path().join(format!("file-{number}")), contents("some")).unwrap();
         }
         unmount_with(std::process::Command::new(&helper).arg(mounted.path()).args(["-n", "-t", "fuse.plat"]));
-        fs::copy(&image, &copy).unwrap();
+        sparse::copy(&image, &copy).unwrap();
         mounted.wait();
         fsck::assert_clean(&copy);
         assert!(fs::read(&copy).unwrap() == fs::read(&image).unwrap(), "{kind} {options}: written later");
@@ -178,8 +178,8 @@ fn killed_once(seed: u64) {
     mounted.take_away();
     let synced = synced.into_inner().unwrap();
     let [checked, ours] = ["checked.img", "ours.img"].map(|name| scratch.join(name));
-    fs::copy(&image, &checked).unwrap();
-    fs::copy(&image, &ours).unwrap();
+    sparse::copy(&image, &checked).unwrap();
+    sparse::copy(&image, &ours).unwrap();
     let phased = ["softdep", "normal", "sync"].iter().any(|word| mount_options.contains(word));
     if phased {
         assert_reclaimed(&checked)

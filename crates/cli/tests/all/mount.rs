@@ -22,7 +22,7 @@ use testkit::images::{self, Premise};
 use testkit::scratch::Scratch;
 use testkit::snapshot::{Rules, Snapshot, assert_same, differences};
 use testkit::view::seen;
-use testkit::{mount, odd, tool};
+use testkit::{mount, odd, sparse, tool};
 
 fn is_unclean(recipe: &images::Recipe) -> bool {
     recipe.premises.iter().any(|premise| matches!(premise, Premise::Unclean))
@@ -118,7 +118,7 @@ fn an_unclean_journal_is_replayed_in_memory_unless_noload() {
         let before = fs::read(&image).unwrap();
         let scratch = Scratch::new("replayed");
         let copy = scratch.join("copy");
-        fs::copy(&image, &copy).unwrap();
+        sparse::copy(&image, &copy).unwrap();
         for (ours, theirs, said) in [
             ("ro", mount::Mounted::read_write(&copy), "replayed in memory"),
             ("ro,noload", mount::Mounted::kernel(&image, "loop,ro,noload"), "without what its journal holds"),

@@ -12,6 +12,7 @@ use serde_json::Value;
 use testkit::images::{self, Premise, golden};
 use testkit::mount::{self, Mounted};
 use testkit::scratch::Scratch;
+use testkit::sparse;
 use testkit::tool;
 
 fn json(bytes: &[u8]) -> Value {
@@ -350,7 +351,7 @@ fn an_unclean_journal_is_read_and_one_that_cannot_be_is_reported_by_every_comman
     let head = [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 4];
     let start = (0..bytes.len()).step_by(1024).find(|at| bytes[*at..].starts_with(&head)).unwrap();
     bytes[start + 0x28] = 0x80;
-    fs::write(&copy, bytes).unwrap();
+    sparse::write(&copy, bytes).unwrap();
     for command in commands {
         let ran = plat(command, &copy, &[]);
         assert!(ran.err.contains("without what its journal holds"), "{command}: {}", ran.err);
@@ -400,7 +401,7 @@ fn partitions_hold_images_too() {
     whole[446 + 8..446 + 12].copy_from_slice(&2048_u32.to_le_bytes());
     whole[446 + 12..446 + 16].copy_from_slice(&sectors.to_le_bytes());
     whole[510..512].copy_from_slice(&[0x55, 0xAA]);
-    fs::write(&disk, &whole).unwrap();
+    sparse::write(&disk, &whole).unwrap();
     let expected = plat("ls -lR", &image, &[]).fine();
     for part in ["@part1", "@1M", "@1048576"] {
         let mut name = disk.clone().into_os_string();

@@ -13,7 +13,7 @@ use platfs::device::{Device, FileDevice};
 use platfs::mkfs::parse_features;
 use platfs_reshape::tune::{Request, tune};
 use testkit::scratch::Scratch;
-use testkit::{fsck, tool};
+use testkit::{fsck, sparse, tool};
 
 fn volume(scratch: &Scratch, options: &[&str]) -> PathBuf {
     let image = scratch.join("disk.img");
@@ -160,7 +160,7 @@ fn a_change_that_was_cut_off_anywhere_is_finished_by_the_same_command() {
         let before = fs::read(&image).unwrap();
         let mut writes = 0;
         loop {
-            fs::write(&image, &before).unwrap();
+            sparse::write(&image, &before).unwrap();
             let whole = cut_off(&image, list, writes);
             if !whole {
                 // Nobody takes what is between two volumes for one.

@@ -11,6 +11,7 @@ use crate::plat::plat;
 use serde_json::Value;
 use testkit::mount::{Mounted, have_loop_mount};
 use testkit::scratch::Scratch;
+use testkit::sparse;
 use testkit::tool;
 
 fn json(bytes: &[u8]) -> Value {
@@ -290,7 +291,7 @@ fn unclean_volumes_directories_and_links() {
     fs::remove_file(at("open")).unwrap();
     sync(&mounted);
     sleep(Duration::from_millis(100));
-    fs::copy(&image, &copy).unwrap();
+    sparse::copy(&image, &copy).unwrap();
     drop(held);
     drop(mounted);
     let into = scratch.join("into");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use testkit::scratch::Scratch;
-use testkit::{fsck, tool};
+use testkit::{fsck, sparse, tool};
 
 use crate::checking::{called, text};
 use crate::plat::plat;
@@ -132,11 +132,11 @@ fn a_log_is_replayed_though_no_mark_asks_for_it() {
     let scratch = Scratch::new("check-unmarked");
     let image = made(&scratch, "-t ext3 -b 1024", "16M");
     let after = scratch.join("after.img");
-    fs::copy(&image, &after).unwrap();
+    sparse::copy(&image, &after).unwrap();
     tool::debugfs_write(&after, "mkdir only-in-the-log");
     unmarked_log(&scratch, &image, &after, 1024);
     let theirs = scratch.join("theirs.img");
-    fs::copy(&image, &theirs).unwrap();
+    sparse::copy(&image, &theirs).unwrap();
     let there = |image: &Path| plat("ls", image, &["/only-in-the-log".as_ref()]).code == ExitCode::SUCCESS;
     assert!(!there(&image), "nothing is in its place yet");
     let _ = tool::command("e2fsck").arg("-fy").arg(&theirs).output();

@@ -12,6 +12,7 @@ use ondisk::units::{Block, Group};
 use platfs::device::{Device, FileDevice};
 use platfs::{InodeNumber, OpenOptions, Volume, ondisk};
 use testkit::scratch::Scratch;
+use testkit::sparse;
 use testkit::tool;
 use zerocopy::IntoBytes;
 
@@ -178,7 +179,7 @@ impl Bench {
     /// Runs a verb; what is wrong with how it ended.
     fn run(&self, what: &str, bytes: &[u8], (verb, rest, does): (&str, &[&str], Does)) -> Vec<String> {
         let (out, image) = (self.out(), self.image());
-        fs::write(&image, bytes).unwrap();
+        sparse::write(&image, bytes).unwrap();
         let rest: Vec<_> = rest
             .iter()
             .map(|word| match *word {
@@ -208,7 +209,7 @@ impl Bench {
     /// Mounts an image with these bytes, and unmounts it.
     fn mount(&self, what: &str, bytes: &[u8]) -> Vec<String> {
         let (image, point) = (self.image(), self.scratch.join("mount"));
-        fs::write(&image, bytes).unwrap();
+        sparse::write(&image, bytes).unwrap();
         fs::create_dir_all(&point).unwrap();
         let mut mount = Command::new(env!("CARGO_BIN_EXE_plat"));
         let ran = mount.args(["mount", "-o", "ro"]).arg(&image).arg(&point).output().unwrap();

@@ -15,7 +15,7 @@ use testkit::fsck::assert_clean;
 use testkit::random::Random;
 use testkit::scratch::Scratch;
 use testkit::snapshot::{Rules, Snapshot, assert_same};
-use testkit::{mount, tool};
+use testkit::{mount, sparse, tool};
 
 use super::{have, number, report, seen};
 use crate::support::mounted::{Mounted, have_fuse};
@@ -299,7 +299,7 @@ fn assert_whole(what: &str, image: &Path, done: &Value) {
 }
 
 fn offline(aged: &Path, image: &Path) {
-    fs::copy(aged, image).unwrap();
+    sparse::copy(aged, image).unwrap();
     let (figures, tree, begun) = (figures(image), seen(image), Instant::now());
     let done = report(&succeed(plat(&["defrag", "--json"]).arg(image)));
     let took = begun.elapsed();

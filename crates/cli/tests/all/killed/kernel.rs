@@ -12,7 +12,7 @@ use platfs::{OpenOptions, Volume};
 use testkit::mount::Mounted as Kernel;
 use testkit::random::Random;
 use testkit::scratch::Scratch;
-use testkit::{fsck, mount, tool};
+use testkit::{fsck, mount, sparse, tool};
 
 use crate::support::mounted::{Mounted, have_fuse};
 use crate::support::{plat, succeed};
@@ -142,7 +142,7 @@ fn crashes(count: u64) {
                 ("mount", &|| by_mount(&image)),
             ];
             for (way, recover) in ways {
-                fs::write(&image, &crashed).unwrap();
+                sparse::write(&image, &crashed).unwrap();
                 recover();
                 assert_clean(&format!("seed {seed}, crash {number}, {way}"), &image);
             }

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use testkit::mount::have_loop_mount;
 use testkit::random::Random;
 use testkit::scratch::Scratch;
-use testkit::{fsck, mount, tool};
+use testkit::{fsck, mount, sparse, tool};
 
 use super::record;
 use crate::support::mounted::{Mounted, have_fuse};
@@ -97,7 +97,7 @@ fn absent(error: std::io::Error) -> std::io::Result<()> {
 /// to it.
 fn by_quotacheck(image: &Path, scratch: &Scratch) -> [BTreeMap<u32, Usage>; 2] {
     let copy = scratch.join("copy");
-    fs::copy(image, &copy).unwrap();
+    sparse::copy(image, &copy).unwrap();
     tool::run(tool::command("tune2fs").args(["-O", "^quota"]).arg(&copy));
     let kernel = mount::Mounted::kernel(&copy, "loop,rw,usrquota,grpquota").unwrap();
     tool::run(tool::command("quotacheck").args(["-cugm", "-F", "vfsv1"]).arg(kernel.path()));

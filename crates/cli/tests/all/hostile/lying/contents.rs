@@ -16,10 +16,11 @@ use platfs::ondisk::inode::FileType;
 use platfs::{Volume, Walk, ondisk};
 use testkit::random::Random;
 use testkit::scratch::Scratch;
+use testkit::sparse;
 
 use super::owners::{Owner, Owners};
 use super::trial::{Bench, pairs};
-use super::{lie, work, write_sparse};
+use super::{lie, work};
 use crate::hostile::plant::{Image, ready};
 use crate::support::plat;
 
@@ -133,7 +134,7 @@ fn harm(bench: &mut Bench, number: u64) -> Option<Vec<String>> {
     let trial = bench.trial(&mut random)?;
     let scratch = Scratch::new("lying");
     let image = scratch.join("image");
-    write_sparse(&image, &trial.image.bytes).unwrap();
+    sparse::write(&image, &trial.image.bytes).unwrap();
     let fill = random.one_in(2).then(|| super::nearly_all_free(&trial.image));
     let sources = work::sources(&scratch, fill);
     let whole = random.pick(WHOLE)?;
@@ -172,7 +173,7 @@ fn differences(before: &Contents, after: &Contents) -> Vec<String> {
 #[test]
 fn no_command_changes_other_files() {
     if ready("no_command_changes_other_files") {
-        pairs(8_000_000, 60, harm);
+        pairs(8_000_000, 30, harm);
     }
 }
 
@@ -203,7 +204,7 @@ fn blocks_of_files_that_are_called_free_get_no_drafts() {
         let commands: [&[&str]; 4] =
             [&["resize", "--min"], &["resize"], &["tune", "-I", "512"], &["tune", "-O", "^64bit"]];
         for before in commands {
-            write_sparse(&path, &image.bytes).unwrap();
+            sparse::write(&path, &image.bytes).unwrap();
             let size = if before == ["resize"] { Some("300M") } else { None };
             let output = plat(before).arg(&path).args(size).output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr);

@@ -13,16 +13,13 @@ mod trial;
 mod work;
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::fs;
 
 use platfs::ondisk::inode::FileType;
 use platfs::{InodeNumber, Volume};
 use testkit::random::Random;
 use testkit::scratch::Scratch;
-use testkit::tool;
+use testkit::{sparse, tool};
 
 use crate::hostile::plant::{Image, ready};
 use crate::support::mounted::{Mounted, have_fuse, unmount_with};
@@ -30,21 +27,6 @@ use crate::support::plat;
 use owners::{DATA, Owner, Owners};
 use trial::{Bench, Finding, judge, judge_strictly};
 use work::Work;
-
-/// Bytes of zeros that an image does not hold on disk.
-const HOLE: usize = 1 << 16;
-
-/// Writes an image with holes where it has zeros.
-fn write_sparse(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let file = File::create(path)?;
-    file.set_len(bytes.len() as u64)?;
-    for (index, piece) in bytes.chunks(HOLE).enumerate() {
-        if piece.iter().any(|byte| *byte != 0) {
-            file.write_all_at(piece, (index * HOLE) as u64)?;
-        }
-    }
-    Ok(())
-}
 
 /// The inodes that work on paths of an image may change: those of the paths, of all directories on their way, and, if
 /// the path ends with a slash, of all below.
@@ -90,7 +72,7 @@ fn by_commands(bench: &mut Bench, number: u64, further: &[&str]) -> Option<Findi
     let trial = bench.trial(&mut random)?;
     let scratch = Scratch::new("lying");
     let image = scratch.join("image");
-    write_sparse(&image, &trial.image.bytes).unwrap();
+    sparse::write(&image, &trial.image.bytes).unwrap();
     let sources = work::sources(&scratch, random.one_in(4).then(|| nearly_all_free(&trial.image)));
     let mut paths = Vec::new();
     for _ in 0..3 + random.below(4) {
@@ -122,7 +104,7 @@ fn by_a_mount(bench: &mut Bench, number: u64, further: &str) -> Option<Finding> 
     let trial = bench.trial(&mut random)?;
     let scratch = Scratch::new("lying");
     let image = scratch.join("image");
-    write_sparse(&image, &trial.image.bytes).unwrap();
+    sparse::write(&image, &trial.image.bytes).unwrap();
     let options = random.pick(&["rw", "rw,nodelalloc", "rw,async,noatime", "rw,normal", "rw,softdep"])?;
     let options = format!("{options}{further}");
     let Ok(mut mounted) = Mounted::new(&image, &["-o", &options]) else {
@@ -141,7 +123,7 @@ fn by_a_mount(bench: &mut Bench, number: u64, further: &str) -> Option<Finding> 
 #[test]
 fn commands_harm_no_volume_that_lies() {
     if ready("commands_harm_no_volume_that_lies") {
-        judge(2_000_000, 30, |bench, number| by_commands(bench, number, &["--no-check-first"]));
+        judge(2_000_000, 16, |bench, number| by_commands(bench, number, &["--no-check-first"]));
     }
 }
 
@@ -149,7 +131,7 @@ fn commands_harm_no_volume_that_lies() {
 fn mounts_harm_no_volume_that_lies() {
     const TEST: &str = "mounts_harm_no_volume_that_lies";
     if ready(TEST) && have_fuse(TEST) && tool::have_root(TEST) {
-        judge(3_000_000, 12, |bench, number| by_a_mount(bench, number, ",nocheck"));
+        judge(3_000_000, 8, |bench, number| by_a_mount(bench, number, ",nocheck"));
     }
 }
 
@@ -157,7 +139,7 @@ fn mounts_harm_no_volume_that_lies() {
 #[test]
 fn commands_harm_no_file_by_default() {
     if ready("commands_harm_no_file_by_default") {
-        judge_strictly(4_000_000, 40, |bench, number| by_commands(bench, number, &[]));
+        judge_strictly(4_000_000, 20, |bench, number| by_commands(bench, number, &[]));
     }
 }
 
@@ -165,7 +147,7 @@ fn commands_harm_no_file_by_default() {
 fn mounts_harm_no_file_by_default() {
     const TEST: &str = "mounts_harm_no_file_by_default";
     if ready(TEST) && have_fuse(TEST) && tool::have_root(TEST) {
-        judge_strictly(5_000_000, 20, |bench, number| by_a_mount(bench, number, ""));
+        judge_strictly(5_000_000, 10, |bench, number| by_a_mount(bench, number, ""));
     }
 }
 
@@ -173,8 +155,8 @@ fn mounts_harm_no_file_by_default() {
 fn what_checks_all_first_harms_no_file() {
     const TEST: &str = "what_checks_all_first_harms_no_file";
     if ready(TEST) && have_fuse(TEST) && tool::have_root(TEST) {
-        judge_strictly(6_000_000, 12, |bench, number| by_commands(bench, number, &["--check-first"]));
-        judge_strictly(7_000_000, 6, |bench, number| by_a_mount(bench, number, ",check"));
+        judge_strictly(6_000_000, 8, |bench, number| by_commands(bench, number, &["--check-first"]));
+        judge_strictly(7_000_000, 4, |bench, number| by_a_mount(bench, number, ",check"));
     }
 }
 
@@ -195,7 +177,7 @@ fn a_file_whose_blocks_a_bitmap_calls_free_is_reported_first() {
     };
     let block = owners.blocks.iter().find_map(is_of_a_file).unwrap();
     lie::free_block(&mut image, block);
-    write_sparse(&path, &image.bytes).unwrap();
+    sparse::write(&path, &image.bytes).unwrap();
     let mkdir = || {
         let output = plat(&["mkdir", "--check-first"]).arg(&path).arg("/new").output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
