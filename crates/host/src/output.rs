@@ -365,7 +365,7 @@ pub struct NewDirectory {
     name: OsString,
     temporary: Option<OsString>,
     made: Directory,
-    _unfinished: Option<Unfinished>,
+    unfinished: Option<Unfinished>,
 }
 
 impl NewDirectory {
@@ -386,8 +386,8 @@ impl NewDirectory {
         let temporary = random::name(UNFINISHED)?;
         let made = above.make_directory(&temporary)?;
         mark_as_used(&made);
-        let _unfinished = Unfinished::new(&above, &temporary).ok();
-        let new = Self { above, name: name.to_owned(), temporary: Some(temporary), made, _unfinished };
+        let unfinished = Unfinished::new(&above, &temporary).ok();
+        let new = Self { above, name: name.to_owned(), temporary: Some(temporary), made, unfinished };
         // Lists that the directory above hands down would come to files that have none.
         crate::Handle::of(&new.made)?.inherit_nothing()?;
         Ok(new)
@@ -405,7 +405,11 @@ impl NewDirectory {
     /// The name is taken by anything but an empty directory; then nothing of the new one is left.
     pub fn finish(mut self) -> io::Result<()> {
         if let Some(name) = &self.temporary {
-            self.above.rename(name, &self.above, &self.name)?;
+            let rename = || self.above.rename(name, &self.above, &self.name);
+            match &self.unfinished {
+                Some(unfinished) => unfinished.complete(rename)?,
+                None => rename()?,
+            }
         }
         self.temporary = None;
         Ok(())

@@ -52,6 +52,18 @@ impl Unfinished {
         });
         Ok(Unfinished(number))
     }
+
+    /// Gives what is whole now its own name, by `rename`. Nothing is abandoned meanwhile: what is half removed must not get
+    /// that name.
+    ///
+    /// # Errors
+    /// Those of `rename`.
+    pub(crate) fn complete(&self, rename: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let mut names = names();
+        rename()?;
+        names.retain(|named| named.number != self.0);
+        Ok(())
+    }
 }
 
 impl Drop for Unfinished {
@@ -68,12 +80,19 @@ pub fn abandon() {
 
 fn abandon_those(are_meant: impl Fn(&UnfinishedName) -> bool) {
     for UnfinishedName { directory, name, made, .. } in names().extract_if(.., |named| are_meant(named)) {
-        if directory.look(&name).is_ok_and(|facts| facts.id == made) {
-            // Best effort: nobody is left to hear of an error.
-            let _ = directory.remove_tree(&name);
+        // Best effort: nobody is left to hear of an error. Whoever fills a directory goes on until it is gone, and what he
+        // puts into it behind the removal's back keeps it: each round leaves him less.
+        for _ in 0..ROUNDS {
+            let is_there = directory.look(&name).is_ok_and(|facts| facts.id == made);
+            if !is_there || directory.remove_tree(&name).is_ok() {
+                break;
+            }
         }
     }
 }
+
+/// Attempts to remove a directory that is filled meanwhile.
+const ROUNDS: u32 = 1000;
 
 /// Tries to get a lock that others hold for the moment of a look.
 const TRIES: u32 = 200;
@@ -159,6 +178,37 @@ mod tests {
         flock(looked.as_ref().unwrap(), FlockOperation::NonBlockingLockExclusive).unwrap();
         mark_as_used_after(&own, || drop(looked.take()));
         assert!(flock(open(), FlockOperation::NonBlockingLockExclusive).is_err());
+    }
+
+    /// Fills a new directory `out` while it is abandoned, and gives it its name; the number of files that it has then.
+    fn abandoned_while_filled(most: u32) -> Option<usize> {
+        let above = tempfile::tempdir().unwrap();
+        let directory = Directory::open(above.path()).unwrap();
+        let id = directory.facts().unwrap().id;
+        let new = crate::NewDirectory::below(directory, OsStr::new("out")).unwrap();
+        let inside = new.directory().try_clone().unwrap();
+        // What was not whole is held until after the look, as a process that ends holds it.
+        let held = std::thread::scope(|scope| {
+            let filling = scope.spawn(move || {
+                let made = (0..most).all(|number| new.directory().create(format!("{number}"), 0o600).is_ok());
+                if made { Err(new.finish()) } else { Ok(new) }
+            });
+            while inside.look((most / 2).to_string()).is_err() {}
+            abandon_those(|named| named.directory.facts().unwrap().id == id);
+            filling.join().unwrap()
+        });
+        let left: Vec<_> = fs::read_dir(above.path()).unwrap().map(|one| one.unwrap().file_name()).collect();
+        drop(held);
+        assert!(left.iter().all(|name| name == "out"), "{left:?}");
+        fs::read_dir(above.path().join("out")).ok().map(Iterator::count)
+    }
+
+    #[test]
+    fn what_is_filled_meanwhile_goes_whole_or_is_whole() {
+        for most in (0..30).map(|round| 20 + 4 * round) {
+            let left = abandoned_while_filled(most);
+            assert!(left.is_none_or(|count| count == most as usize), "{left:?} of {most}");
+        }
     }
 
     #[test]
