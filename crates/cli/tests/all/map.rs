@@ -85,6 +85,28 @@ fn text_is_as_wide_as_asked_for_and_coloured_on_request() {
     assert!(colored.contains("\x1b[38;5;") && colored.contains("\x1b[0m"));
 }
 
+/// A large volume has tables everywhere: what holds files stands out, on one screen.
+#[test]
+fn files_of_a_large_volume_stand_out_on_a_screen() {
+    let scratch = Scratch::new("map-large");
+    let (tree, image) = (scratch.join("tree"), scratch.join("disk.img"));
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), vec![1; 3_000_000]).unwrap();
+    plat("build --size 2T -O ^has_journal", &tree, &[image.as_os_str()]).fine();
+    let text = String::from_utf8(plat("map --color never --width 80", &image, &[]).fine()).unwrap();
+    let end = text.lines().position(|line| line.starts_with("each character")).unwrap();
+    assert!(end < 24 && text.lines().skip(1).all(|line| line.chars().count() <= 80), "{text}");
+    let cells: String =
+        text.lines().skip(5).take(end - 5).map(|line| line.chars().skip(15).collect::<String>()).collect();
+    let own = cells.chars().filter(|cell| *cell == '-').count();
+    let shaded = cells.chars().filter(|cell| !"-\u{b7}".contains(*cell)).count();
+    assert!(own > 500 && (1..4).contains(&shaded), "{own} and {shaded}: {text}");
+    assert_eq!(
+        text.split("files by extents").nth(1).unwrap().lines().nth(1).unwrap().trim().split("  ").next(),
+        Some("1")
+    );
+}
+
 #[test]
 fn a_file_appears_whole_and_replaces_nothing_unasked() {
     let scratch = Scratch::new("map-files");

@@ -11,8 +11,10 @@ use crate::text::Shown;
 const SHADES: [char; 6] = ['\u{b7}', '\u{2591}', '\u{2592}', '\u{2593}', '\u{2588}', '\u{2588}'];
 /// Scale in colours of 256: grey, then blue over teal to yellow.
 const COLORS: [u8; 6] = [240, 24, 30, 72, 143, 221];
-/// Most lines of the map; cells are joined if they are more.
-const LINES: usize = 24;
+/// What holds no more than the format's own blocks: of a large volume nearly each cell has some.
+const OWN: char = '-';
+/// Most lines of the map, so that it fits a terminal of 24 with its head; cells are joined if they are more.
+const LINES: usize = 18;
 
 /// Which shade a level has: nothing and all have their own.
 fn shade(level: u8) -> usize {
@@ -42,6 +44,10 @@ pub(super) fn text(image: &OpenImage, survey: &Survey, width: usize, colored: bo
 fn put(out: &mut String, level: u8, colored: bool) {
     let at = shade(level);
     let (character, color) = (SHADES.get(at).copied().unwrap_or(' '), COLORS.get(at).copied().unwrap_or(0));
+    paint(out, character, color, colored);
+}
+
+fn paint(out: &mut String, character: char, color: u8, colored: bool) {
     if colored {
         let _ = write!(out, "\x1b[38;5;{color}m{character}\x1b[0m");
     } else {
@@ -55,10 +61,15 @@ fn cells(out: &mut String, image: &OpenImage, survey: &Survey, width: usize, col
     let columns = 1 << width.saturating_sub(NAME).max(1).ilog2();
     let all: Vec<&Cell> = survey.cells.iter().collect();
     let each = all.len().div_ceil(LINES * columns).max(1).next_power_of_two();
-    let level = |cells: &[&Cell]| {
+    let cluster_log2 = image.volume.format().geometry.cluster_log2;
+    let one = |out: &mut String, cells: &[&Cell]| {
         let sum = |of: fn(&Cell) -> u64| cells.iter().map(|cell| of(cell)).sum::<u64>();
-        let clusters = sum(|cell| cell.clusters);
-        (clusters > 0).then(|| chart::level(sum(|cell| cell.used), clusters))
+        let (clusters, used) = (sum(|cell| cell.clusters), sum(|cell| cell.used));
+        match used > 0 && used << cluster_log2 <= sum(|cell| cell.metadata) {
+            _ if clusters == 0 => {}
+            true => paint(out, OWN, COLORS[0], colored),
+            false => put(out, chart::level(used, clusters), colored),
+        }
     };
     let mut last = None;
     for (line, cells) in all.chunks(each * columns).enumerate() {
@@ -66,13 +77,13 @@ fn cells(out: &mut String, image: &OpenImage, survey: &Survey, width: usize, col
         let name = group.filter(|_| group != last).map(|group| format!("group {group} ")).unwrap_or_default();
         let _ = write!(out, "{name:>NAME$}");
         last = group;
-        cells.chunks(each).filter_map(level).for_each(|level| put(out, level, colored));
+        cells.chunks(each).for_each(|cells| one(out, cells));
         out.push('\n');
     }
     let times = if each == 1 { String::new() } else { format!("{each} x ") };
     let _ = write!(out, "each character {times}{}, from ", cell_size(image, survey));
     [0, 1, 20, 40, 62].into_iter().for_each(|level| put(out, level, colored));
-    let _ = writeln!(out, " empty to full\n");
+    let _ = writeln!(out, " empty to full, {OWN} the format's own\n");
 }
 
 /// A bar of a share of a width, at least a mark if there is anything.
@@ -102,7 +113,7 @@ fn pieces(out: &mut String, survey: &Survey, width: usize) {
         return;
     }
     let _ = writeln!(out, "files by extents");
-    for (bin, files) in survey.by_pieces.iter().enumerate() {
+    for (bin, files) in survey.by_pieces.iter().enumerate().skip_while(|(_, files)| **files == 0) {
         let low = 1_u64 << bin.min(62);
         let range = if bin == 0 { "1".to_owned() } else { format!("{low} to {}", 2 * low - 1) };
         let head = format!("{range:>18} {files:>14} files ");
