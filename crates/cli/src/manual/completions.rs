@@ -134,25 +134,96 @@ _plat_words() {
 }
 "#;
 
+/// What stands behind an `@`, a `#`, or an image, as for bash.
+const FOR_ZSH: &str = r#"
+_plat_files() {
+    # Words of the line may lack the command, and options may stand before the image.
+    local typed=${(Q)words[CURRENT]} command=${${curcontext#*plat-command-}%%:*} above= image word
+    local -a names
+    for word in "${(@Q)words[1,CURRENT-1]}"; do [[ -z $image && -f $word ]] && image=$word; done
+    case $typed in
+        *://*'#'*)
+            above=${typed%%'#'*}
+            names=(${(f)"$(plat store ls "$above" 2>/dev/null | cut -c45- | sed 's/  open: .*//')"})
+            above+='#'
+            ;;
+        *@*)
+            above=${typed%@*}
+            names=(${(f)"$(plat info "$above" 2>&1 | grep -o '@part[0-9]*')"})
+            ;;
+        *)
+            case $command/$typed in
+                (ls|tree|stat|cat|rm|mv|cp|ln|mkdir|chmod|chown|xattr|fallocate|convert|frag)/*|(get|put)//*)
+                    [[ $typed == */* ]] && above=${typed%/*}/
+                    [[ -n $image ]] && names=(${(f)"$(plat ls -1 "$image" "${above:-/}" 2>/dev/null)"})
+                    ;;
+            esac
+            ;;
+    esac
+    if (( $#names )); then compadd -- "$above"${^names}; else _files; fi
+}
+"#;
+
+/// The same for fish.
+const FOR_FISH: &str = r#"
+function __plat_named
+    set -l words (commandline -opc)
+    set -l typed (commandline -ct)
+    set -l above (string match -r '^.*/' -- $typed)
+    set -l inside ls tree stat cat rm mv cp ln mkdir chmod chown xattr fallocate convert frag
+    string match -q '/*' -- $typed; and set -a inside get put
+    switch $typed
+        case '*://*#*'
+            set -l store (string split -m 1 '#' -- $typed)[1]
+            plat store ls $store 2>/dev/null | cut -c45- | sed 's/  open: .*//' | string replace -r '^' -- "$store#"
+        case '*@*'
+            set -l disk (string replace -r '@[^@]*$' '' -- $typed)
+            plat info $disk 2>&1 | grep -o '@part[0-9]*' | string replace -r '^' -- $disk
+        case '*'
+            test (count $words) -gt 2; and test -f "$words[3]"; and contains -- $words[2] $inside; or return 0
+            set -q above[1]; or set above ''
+            plat ls -1 $words[3] /$above 2>/dev/null | string replace -r '^' -- "$above"
+    end
+end
+complete -c plat -f -n 'count (__plat_named) >/dev/null' -a '(__plat_named)'
+"#;
+
 /// A script with what is added to it.
 pub(super) fn finished(shell: Shell, script: Vec<u8>) -> Vec<u8> {
     match shell {
         Shell::Bash => for_bash(&script),
+        Shell::Zsh => for_zsh(&script),
         // The generator leaves out words without a dash there.
         Shell::Fish => {
             let words = help_words(&CommandLine::command()).join(" ");
             let line =
                 format!("complete -c plat -n \"__fish_seen_subcommand_from help\" -f -a \"{words}\"\n");
-            [script, line.into_bytes()].concat()
+            [script, line.into_bytes(), FOR_FISH.into()].concat()
         }
         _ => script,
     }
 }
 
+/// Words without a dash are completed by a function of our own, which offers files where it knows nothing.
+fn for_zsh(script: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(script);
+    let line = |line: &str| match line.starts_with("':") || line.starts_with("'*:") {
+        true => line.replace(":_files'", ":_plat_files'"),
+        false => line.to_owned(),
+    };
+    let text: String = text.lines().map(|one| line(one) + "\n").collect();
+    added(&text, "\nif [ ", FOR_ZSH)
+}
+
+/// A script with functions before the line that calls it.
+fn added(text: &str, call: &str, functions: &str) -> Vec<u8> {
+    let at = text.rfind(call).unwrap_or(text.len());
+    let (own, call) = text.split_at(at);
+    format!("{own}{functions}{call}").into_bytes()
+}
+
 fn for_bash(script: &[u8]) -> Vec<u8> {
     // The generator writes text.
     let text = String::from_utf8_lossy(script).replace("complete -F _plat ", "complete -F _plat_words ");
-    let at = text.rfind("\nif [[").unwrap_or(text.len());
-    let (functions, call) = text.split_at(at);
-    format!("{functions}{FOR_BASH}{call}").into_bytes()
+    added(&text, "\nif [[", FOR_BASH)
 }

@@ -68,6 +68,41 @@ fn man_and_mandoc_are_silent() {
     }
 }
 
+/// An image, a disk with two partitions, and a store with two volumes.
+const FOR_VALUES: &str = "plat mkfs -q P 1M 2>/dev/null; echo inside | plat put P - /inside; plat push -q P file://$PWD/store#first; \
+                          plat push -q P file://$PWD/store#second; truncate -s 8M disk; printf 'label: gpt\\nsize=1M\\nsize=2M\\n' | sfdisk -q disk";
+
+/// Lines that are completed in zsh and fish.
+const LINES: &str = "'plat ch' 'plat ls --re' 'plat help mount-' 'plat mount -o fake' 'plat mkfs -O has_' 'plat build -T larg' \
+                     'plat placement --set alloc=le' 'plat check --explain superblock-da' 'plat ls disk@' \
+                     \"plat ls file://$PWD/store#f\" 'plat cat P /' 'plat get P /in' 'plat ls P in'";
+
+/// Functions of zsh's completion work behind a line editor only: a shell on a terminal notes what they offer, and ends.
+const ZSHRC: &str = r#"
+unsetopt global_rcs; autoload -U compinit; compinit -u -D; source SCRIPT
+compadd() {
+    [[ ${@[1,(i)--]} == *\ -[OAD]* ]] && { builtin compadd "$@"; return }
+    local -a hits
+    builtin compadd -A hits "$@"
+    print -rl -- $hits >>hits
+    builtin compadd "$@"
+}
+ended() { exit }
+comppostfuncs=(ended)
+"#;
+
+/// Types the lines, each with a tab, into such shells.
+const BY_TAB: &str = r#"
+zmodload zsh/zpty
+for line in LINES; do
+    zpty shell zsh -i
+    zpty -w -n shell "$line"$'\t'
+    while zpty -r shell said; do :; done
+    zpty -d shell
+done
+cat hits
+"#;
+
 /// A script for `shell` that loads the completions and prints what `plat ch` and `plat ls --re` may become.
 fn completed(shell: &str, script: &Path) -> Option<String> {
     let home = script.parent().unwrap();
@@ -87,21 +122,24 @@ fn completed(shell: &str, script: &Path) -> Option<String> {
             Path::new(env!("CARGO_BIN_EXE_plat")).parent().unwrap().display()
         ),
         "fish" => format!(
-            "source {script}; complete -C 'plat ch'; complete -C 'plat ls --re'; complete -C 'plat help mount-'; complete \
-             -C 'plat mount -o fake'; complete -C 'plat mkfs -O has_'; complete -C 'plat build -T larg'; complete -C \
-             'plat placement --set alloc=le'"
+            "{FOR_VALUES}\nsource {script}; for line in {LINES}; complete -C $line; end"
         ),
-        // The functions of zsh's completion work behind a line editor only: it must load, and know the words.
-        _ => format!(
-            "autoload -U compinit; compinit -u -D; source {script}; (( $+functions[_plat] )) && functions _plat \
-             _plat_commands"
-        ),
+        _ => {
+            fs::write(home.join(".zshrc"), ZSHRC.replace("SCRIPT", script)).unwrap();
+            format!("{FOR_VALUES}\n{}", BY_TAB.replace("LINES", LINES))
+        }
     };
     if !tool::have_tools("completions_work_in_the_shells", &[shell, "sfdisk"]) {
         return None;
     }
     let flag = if shell == "zsh" { "-fc" } else { "-c" };
-    let output = tool::command(shell).args([flag, &words]).env("HOME", home).output().unwrap();
+    let place = home.join(format!("in {shell}"));
+    fs::create_dir(&place).unwrap();
+    let found = Path::new(env!("CARGO_BIN_EXE_plat")).parent().unwrap().display();
+    let found = format!("{found}:{}", std::env::var("PATH").unwrap());
+    let mut command = tool::command(shell);
+    command.args([flag, &words]).envs([("HOME", home), ("ZDOTDIR", home)]).env("PATH", found);
+    let output = command.current_dir(place).output().unwrap();
     assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
     Some(String::from_utf8(output.stdout).unwrap())
 }
@@ -113,21 +151,24 @@ fn completions_work_in_the_shells() {
         let script = scratch.join(format!("plat.{shell}"));
         fs::write(&script, succeed(&mut plat(&["completions", shell])).stdout).unwrap();
         let Some(words) = completed(shell, &script) else { continue };
-        for word in ["check", "chmod", "chown", "--recursive"] {
+        for word in ["check", "chmod", "chown", "--recursive", "mount-options", "fakeroot"] {
             assert!(words.contains(word), "{shell}: {word} is not among {words}");
         }
-        assert!(shell == "zsh" || !words.contains("mkfs"), "{shell}: {words}");
-        // Values of options: the functions of zsh have all of them.
-        for word in ["has_journal", "largefile4", "alloc=lease"] {
+        // Values of options: features, types, policies, kinds of damage.
+        for word in ["has_journal", "largefile4", "alloc=lease", "superblock-damaged"] {
             assert!(words.contains(word), "{shell}: {word} is not among {words}");
+        }
+        // Partitions behind their disk, volumes of a store behind its address, paths in an image.
+        for word in ["@part1", "@part2", "/inside", "/lost+found", "#first"] {
+            let said = words.replace("\\#", "#");
+            assert!(said.contains(word) && !said.contains("#second"), "{shell}: {word} is not among {said}");
+        }
+        for other in ["mkfs", "uninit_bg", "/etc"] {
+            assert!(!words.contains(other), "{shell}: {words}");
         }
         // Of a list the last word; volumes of a store behind its address, partitions behind their disk.
         for word in ["extent,^dir_index\n", "superblock-damaged\n", "/store#first\n", "@part1 @part2\n"] {
             assert!(shell != "bash" || words.contains(word), "{word} is not among {words}");
-        }
-        assert!(shell == "zsh" || !words.contains("uninit_bg"), "{shell}: {words}");
-        for word in ["mount-options", "fakeroot"] {
-            assert!(shell == "zsh" || words.contains(word), "{shell}: {word} is not among {words}");
         }
         // Where a path is due nothing is offered, so that the shell offers files; never a placeholder of the usage, which
         // bash would take for a pattern of files.
@@ -137,7 +178,7 @@ fn completions_work_in_the_shells() {
         let text = fs::read_to_string(&script).unwrap();
         let images: Vec<&str> = text.lines().filter(|line| line.starts_with("':image --")).collect();
         assert!(
-            shell != "zsh" || images.len() > 20 && images.iter().all(|line| line.contains(":_files'")),
+            shell != "zsh" || images.len() > 20 && images.iter().all(|line| line.contains(":_plat_files'")),
             "{images:?}"
         );
     }
