@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use crate::support::{build, fail, modest_tree, plat, succeed};
 use testkit::scratch::Scratch;
@@ -204,4 +205,37 @@ fn what_does_not_go_together_is_refused_and_nothing_is_left() {
     let mut left: Vec<_> = fs::read_dir(scratch.join(".")).unwrap().map(|e| e.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["map", "tree"]);
+}
+
+/// Programs that copy a disk by NBD ask what holds nothing, and leave it out.
+#[test]
+fn a_copy_by_nbd_reads_what_holds_anything() {
+    let test = "a_copy_by_nbd_reads_what_holds_anything";
+    if !tool::have_tools(test, &["qemu-img"]) {
+        return;
+    }
+    let scratch = Scratch::new("nbd-holes");
+    let (tree, image, socket) = (scratch.join("tree"), scratch.join("d.img"), scratch.join("socket"));
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("f"), vec![7; 1 << 20]).unwrap();
+    build(&tree, &image, &["-q", "--size", "8G"]);
+    let mut server = plat(&["serve", "--read-only", "--nbd"]);
+    let mut server = server.arg(&socket).arg(&image).stdout(Stdio::null()).spawn().unwrap();
+    while !socket.exists() {
+        assert!(server.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let address = format!("nbd+unix:///?socket={}", socket.display());
+    let copy = scratch.join("copy.qcow2");
+    let mapped = tool::run(tool::command("qemu-img").args(["map", "-f", "raw", "--output=json", &address]));
+    tool::run(tool::command("qemu-img").args(["convert", "-f", "raw", "-O", "qcow2", &address]).arg(&copy));
+    let calls = fs::read_to_string(format!("/proc/{}/io", server.id())).unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let ranges: serde_json::Value = serde_json::from_slice(&mapped.stdout).unwrap();
+    assert!(ranges.as_array().unwrap().len() > 2, "{ranges}");
+    let read: u64 = calls.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap();
+    assert!(read < 64 << 20, "{read} bytes are read for 1 MiB of files");
+    let mut compare = tool::command("qemu-img");
+    tool::run(compare.args(["compare", "-f", "raw", "-F", "qcow2"]).args([&image, &copy]));
 }

@@ -14,6 +14,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::support;
 use rustix::fs::{SeekFrom, seek};
 use testkit::scratch::Scratch;
 use testkit::{fsck, mount, tool};
@@ -444,4 +445,43 @@ fn a_volume_inside_a_disk_image_leaves_the_rest_alone() {
         fs::write(&inner, &bytes[start..start + size]).unwrap();
         fsck::assert_clean(&inner);
     }
+}
+
+/// A file of mke2fs is not read, as docs/conventions.md says: an image is the same on each machine.
+#[test]
+fn configurations_of_mke2fs_change_nothing() {
+    let scratch = Scratch::new("mke2fs-conf");
+    let config = scratch.join("mke2fs.conf");
+    fs::write(&config, "[defaults]\n\tbase_features = filetype\n\tblocksize = 1024\n\tinode_size = 128\n")
+        .unwrap();
+    let made = |name: &str, config: Option<&Path>| {
+        let image = scratch.join(name);
+        let mut command = support::plat(&["mkfs", "-q", "-U", "11111111-2222-3333-4444-555555555555"]);
+        command.args(["-E", "hash_seed=11111111-2222-3333-4444-555555555555"]).arg(&image).arg("64M");
+        config.map(|config| command.env("MKE2FS_CONFIG", config));
+        support::succeed(command.env("SOURCE_DATE_EPOCH", "1700000000"));
+        fs::read(image).unwrap()
+    };
+    assert!(made("a.img", None) == made("b.img", Some(&config)));
+    // What it says is said by options.
+    let (by_options, by_mke2fs) = (scratch.join("c.img"), scratch.join("d.img"));
+    support::succeed(
+        support::plat(&["mkfs", "-q", "-O", "none,filetype", "-b", "1024", "-I", "128"])
+            .arg(&by_options)
+            .arg("64M"),
+    );
+    if !tool::have_tools("configurations_of_mke2fs_change_nothing", &["mke2fs", "dumpe2fs"]) {
+        return;
+    }
+    let mut mke2fs = tool::command("mke2fs");
+    tool::run(mke2fs.args(["-q", "-F"]).arg(&by_mke2fs).arg("64M").env("MKE2FS_CONFIG", &config));
+    let facts = |image: &Path| {
+        let said = tool::run(tool::command("dumpe2fs").arg("-h").arg(image)).stdout;
+        let said = String::from_utf8(said).unwrap();
+        let is_meant = |line: &&str| {
+            ["Filesystem features:", "Block size:", "Inode size:"].iter().any(|head| line.starts_with(head))
+        };
+        said.lines().filter(is_meant).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(facts(&by_options), facts(&by_mke2fs));
 }

@@ -75,6 +75,46 @@ fn what_keeps_its_map_has_a_name_and_a_time() {
     }
 }
 
+/// Makes a volume by debugfs: contents, and requests in which `FILE` stands for a file with them.
+fn made(scratch: &Scratch, options: &[&str], contents: &[u8], requests: &[&str]) -> PathBuf {
+    let (file, image) = (scratch.join("file"), volume(scratch, options, "16M"));
+    fs::write(&file, contents).unwrap();
+    for request in requests {
+        tool::debugfs_write(&image, &request.replace("FILE", file.to_str().unwrap()));
+    }
+    image
+}
+
+#[test]
+fn files_without_a_name_and_doubtful_ones_are_for_who_asks_for_all() {
+    let test = "files_without_a_name_and_doubtful_ones_are_for_who_asks_for_all";
+    if !tool::have_tools(test, &["mke2fs", "debugfs"]) {
+        return;
+    }
+    let plain = ["-O", "^has_journal,^metadata_csum", "-b", "1024"];
+    let contents = Numbers(5).bytes(300_000);
+    // Another name takes the place of that of the removed file.
+    let scratch = Scratch::new("undelete-nameless");
+    let requests = ["write FILE keep", "mkdir d", "write FILE d/secret", "rm d/secret", "ln keep d/public"];
+    let image = made(&scratch, &plain, &contents, &requests);
+    let ran = plat("undelete", &image, &[]);
+    assert!(ran.out.is_empty() && ran.err.contains("1 without a name: --all lists them"), "{}", ran.err);
+    let ran = plat("undelete --all", &image, &[]);
+    let listed = String::from_utf8(ran.out.clone()).unwrap();
+    assert!(listed.contains("(no name)") && ran.err.contains("1 removed file"), "{listed}{}", ran.err);
+    // Another file has the first blocks of the second one that was removed.
+    let scratch = Scratch::new("undelete-doubtful");
+    let image = made(&scratch, &plain, &contents, &["write FILE a", "write FILE b", "rm a", "rm b"]);
+    fs::write(scratch.join("file"), Numbers(6).bytes(400_000)).unwrap();
+    tool::debugfs_write(&image, &format!("write {} new", scratch.join("file").display()));
+    let into = scratch.join("into");
+    for (options, is_there) in [("undelete --into", false), ("undelete --all --into", true)] {
+        let ran = plat(options, &into, &[image.as_os_str()]);
+        assert_eq!(into.join("b").exists(), is_there, "{options}: {}", ran.err);
+        fs::remove_dir_all(&into).unwrap();
+    }
+}
+
 /// Contents of removed files, by path.
 type Gone = BTreeMap<String, Vec<u8>>;
 
