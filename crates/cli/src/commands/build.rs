@@ -201,7 +201,9 @@ impl Build {
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         if self.sources().is_empty() {
-            return Err(Failure::Usage("a source and an image are needed: SOURCE... IMAGE".into()));
+            let only = image::shown(self.image()).to_string();
+            let line = format!("plat build {only} {}.img", only.trim_end_matches('/'));
+            return Err(Failure::Usage(format!("the image to make is missing, it comes last: `{line}`")));
         }
         if self.like.is_some() && !self.relayout && self.format.is_stated() {
             let what = "--like takes the format of the older image; --relayout lets format options be given";
@@ -302,6 +304,9 @@ impl Build {
                 if source.kind() == std::io::ErrorKind::StorageFull =>
             {
                 match Failure::about(shown, source) {
+                    Failure::Failed(trouble) if self.keeps_beside() => Failure::Failed(trouble.and(lack).and(
+                        "what is packed or comes as a stream lies there meanwhile, too: TMPDIR names another directory for it",
+                    )),
                     Failure::Failed(trouble) => Failure::Failed(trouble.and(lack)),
                     other => other,
                 }

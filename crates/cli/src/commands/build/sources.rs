@@ -77,6 +77,12 @@ impl Build {
         }
     }
 
+    /// Tells if a source may be unpacked beside the image.
+    pub(super) fn keeps_beside(&self) -> bool {
+        let is_beside = self.spool() == cage::above(&image::parse(self.image()).path);
+        is_beside && self.sources().iter().any(|source| source == "-" || path::is_file(source))
+    }
+
     /// Options of `-E` about the root directory hold for that of the source, too.
     fn with_root(&self, mut options: SourceOptions) -> Result<SourceOptions, Failure> {
         let format = self.format.parse()?;
