@@ -35,11 +35,32 @@ pub struct Trouble {
     /// Subject of the failure, if it is known apart from the text.
     file: Option<String>,
     kind: &'static str,
+    /// The volume is full, and no remedy is named yet.
+    lacks: Option<Lack>,
+}
+
+/// What a full volume lacks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lack {
+    /// Blocks.
+    Room,
+    /// Inodes.
+    Inodes,
+}
+
+impl Lack {
+    fn of(error: &platfs::Error) -> Option<Self> {
+        match error {
+            platfs::Error::NoSpace => Some(Lack::Room),
+            platfs::Error::NoInodes => Some(Lack::Inodes),
+            _ => None,
+        }
+    }
 }
 
 impl From<String> for Trouble {
     fn from(text: String) -> Self {
-        Trouble { text, file: None, kind: FAILED }
+        Trouble { text, file: None, kind: FAILED, lacks: None }
     }
 }
 
@@ -73,6 +94,27 @@ impl Trouble {
     pub fn and(mut self, more: impl Display) -> Self {
         self.text = format!("{}; {more}", self.text);
         self
+    }
+
+    /// Lack of the full volume, while no remedy is named.
+    #[must_use]
+    pub fn lacks(&self) -> Option<Lack> {
+        self.lacks
+    }
+
+    /// Adds the remedy of a full volume.
+    #[must_use]
+    pub fn remedied(self, remedy: impl Display) -> Self {
+        Trouble { lacks: None, ..self.and(remedy) }
+    }
+
+    /// Failure that the server of a mount tells of, as a text.
+    #[must_use]
+    pub fn told(text: String) -> Self {
+        let full = [platfs::Error::NoSpace, platfs::Error::NoInodes];
+        let full = full.into_iter().find(|error| text.ends_with(&error.to_string()));
+        let kind = full.as_ref().map_or(FAILED, |error| kind_of(error.errno()));
+        Trouble { text, file: None, kind, lacks: full.as_ref().and_then(Lack::of) }
     }
 }
 
@@ -147,7 +189,8 @@ impl Failure {
     /// A failure about something: an image, a file, a path in an image.
     pub fn about(subject: impl Display, what: impl Display + 'static) -> Self {
         let (file, kind) = (subject.to_string(), kind(&what));
-        Failure::Failed(Trouble { text: format!("{file}: {what}"), file: Some(file), kind })
+        let lacks = (&what as &dyn Any).downcast_ref().and_then(Lack::of);
+        Failure::Failed(Trouble { text: format!("{file}: {what}"), file: Some(file), kind, lacks })
     }
 
     /// Its text.
@@ -172,6 +215,7 @@ impl Failure {
             text: format!("{file}: {words}"),
             file: Some(file),
             kind: kind_of(error.errno()),
+            lacks: Lack::of(error),
         })
     }
 }

@@ -92,6 +92,13 @@ impl Line {
             ("mount", "not-found") if is_about(last) && self.words.len() == 2 => {
                 Some(format!("`mkdir {}` makes it", shown(last)))
             }
+            ("mount", _)
+                if trouble
+                    .to_string()
+                    .ends_with(&format!("no write access to mountpoint {}", shown(last))) =>
+            {
+                Some("a user mounts on a directory of his own: `mkdir ~/mnt` makes one".into())
+            }
             (_, "not-permitted") => self.permitted(trouble),
             _ => None,
         }

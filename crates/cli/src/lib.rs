@@ -13,6 +13,7 @@ pub mod format;
 pub mod helper;
 mod hints;
 pub mod keys;
+pub mod larger;
 pub mod manual;
 pub mod owner;
 pub mod progress;

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use ondisk::units::InodeNumber;
+use ondisk::units::{Block, InodeNumber};
 use platfs::device::Device;
 use platfs::journal::Recovery;
 use platfs::{Error, Key, OpenOptions, Volume};
@@ -142,6 +142,13 @@ impl OpenImage {
                 || self.volume.metadata(inode)?.file_type == ondisk::inode::FileType::Directory;
             if is_directory { Ok(inode) } else { Err(Error::NotDirectory) }
         })
+    }
+
+    /// Bytes of the volume.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let geometry = &self.volume.format().geometry;
+        geometry.byte_offset(Block(geometry.blocks))
     }
 
     /// A failure of the library with the image as a whole.

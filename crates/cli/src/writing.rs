@@ -16,6 +16,7 @@ use crate::clock;
 use crate::console::{Console, Failure};
 use crate::door;
 use crate::image;
+use crate::larger;
 use crate::reading::{OpenImage, not_writable};
 use crate::text::Shown;
 use platfs_open::precheck::{self, When};
@@ -65,6 +66,11 @@ impl Target {
     pub fn name(&self) -> &OsStr {
         &self.image
     }
+
+    /// A failure with the remedy, if the volume is full; work that brings much says before how much it needs.
+    fn remedied(&self, failure: Failure) -> Failure {
+        larger::remedied(failure, &self.image, || 0)
+    }
 }
 
 /// Opens an image alone for writing, does something with it, and closes it again: whatever was done
@@ -77,7 +83,7 @@ pub fn change(
     console: &mut Console<'_>,
     work: impl FnOnce(&OpenImage, &mut Console<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    change_opened(open(target, false)?, console, work)
+    change_opened(target, open(target, false)?, console, work)
 }
 
 /// As [`change`], for work that takes long: a volume without a journal is written by soft updates, so that it needs no
@@ -90,10 +96,11 @@ pub fn change_in_order(
     console: &mut Console<'_>,
     work: impl FnOnce(&OpenImage, &mut Console<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    change_opened(open(target, true)?, console, work)
+    change_opened(target, open(target, true)?, console, work)
 }
 
 fn change_opened(
+    target: &Target,
     image: OpenImage,
     console: &mut Console<'_>,
     work: impl FnOnce(&OpenImage, &mut Console<'_>) -> Result<(), Failure>,
@@ -102,7 +109,7 @@ fn change_opened(
     let OpenImage { volume, name } = image;
     volume.space().damage().iter().for_each(|wrong| console.warn(format_args!("{name}: {wrong}")));
     let closed = volume.close().map_err(|error| Failure::about(name, error));
-    done.and(closed)
+    done.and(closed).map_err(|failure| target.remedied(failure))
 }
 
 /// As [`change`], one path after the other: the failure of one is reported, and the others go on.
@@ -118,7 +125,7 @@ pub fn change_each(
     change(target, console, |image, console| {
         for path in &image.matching(paths)? {
             if let Err(failure) = work(image, path) {
-                console.complain(failure)?;
+                console.complain(target.remedied(failure))?;
             }
         }
         Ok(())
@@ -140,7 +147,7 @@ pub enum Sources {
 /// # Errors
 /// As [`change_each`]; fewer than two paths; several for what is no directory.
 pub fn change_towards(
-    image: &Target,
+    volume: &Target,
     (paths, side): (&[OsString], Sources),
     console: &mut Console<'_>,
     work: impl Fn(&OpenImage, &OsString, &OsString) -> Result<(), Failure>,
@@ -148,7 +155,7 @@ pub fn change_towards(
     let [sources @ .., target] = paths else {
         return Err(Failure::Usage("a path is missing".into()));
     };
-    change(image, console, |image, console| {
+    change(volume, console, |image, console| {
         let sources = match side {
             Sources::OfImage => image.matching(sources)?,
             Sources::OfHost => sources.to_vec(),
@@ -159,7 +166,7 @@ pub fn change_towards(
         }
         for source in &sources {
             if let Err(failure) = work(image, source, target) {
-                console.complain(failure)?;
+                console.complain(volume.remedied(failure))?;
             }
         }
         Ok(())

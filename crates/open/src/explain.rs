@@ -2,7 +2,7 @@
 //!
 //! Owns: those words and remedies. Excludes errors of opening a file ([`crate::image::ImageError`]).
 
-use ondisk::features::Incompat;
+use ondisk::features::{Incompat, RoCompat};
 use ondisk::geometry::Geometry;
 use ondisk::superblock::{RawSuperblock, STATE_ERROR, STATE_VALID};
 use platfs::Error;
@@ -44,8 +44,22 @@ pub fn not_writable(device: &dyn Device, name: &str, error: &Error) -> String {
     });
     match is_unclean {
         true => format!("{error}; `plat check -p` brings a volume in order"),
-        false => explained(error),
+        false => closed(device, name).map_or_else(|| explained(error), |remedy| format!("{error}; {remedy}")),
     }
+}
+
+/// The way to write a volume that a feature closes.
+fn closed(device: &dyn Device, name: &str) -> Option<String> {
+    let found = platfs::read_superblock(device).ok()?.s_feature_ro_compat.get();
+    let has = |feature: RoCompat| found & feature.bits() != 0;
+    if has(RoCompat::READONLY) {
+        return Some(format!("`plat tune -O ^read-only {name}` lets it be written"));
+    }
+    has(RoCompat::SHARED_BLOCKS).then(|| {
+        format!(
+            "`plat tune -O ^shared_blocks {name} && plat check -y {name}` gives each file blocks of its own"
+        )
+    })
 }
 
 /// The bytes that a volume takes, where the device ends before.

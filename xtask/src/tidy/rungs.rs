@@ -231,7 +231,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             commands
             reshaping
             check manual owner writing
-            format helper hints reading signals
+            format helper hints larger reading signals
             clock keys progress usage
             console daemon size text
         ",

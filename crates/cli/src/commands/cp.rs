@@ -11,6 +11,7 @@ use crate::bulk::{Actor, Terms};
 use crate::bulk::{Done, Job, Name, copy};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
+use crate::larger;
 use crate::reading::OpenImage;
 use crate::sandbox;
 use crate::writing::{self, Source, Sources, Target};
@@ -70,7 +71,10 @@ impl Cp {
             }
             match live::ask(console, (Verb::Copy, flags), &places, None) {
                 Ok(done) => live::add(&mut sum, &done),
-                Err(failure) => console.complain(failure)?,
+                Err(failure) => {
+                    let (mount, needs) = (larger::mount_of(target), || larger::bytes_of(source));
+                    console.complain(larger::remedied(failure, mount, needs))?;
+                }
             }
         }
         Ok(sum)
@@ -96,7 +100,8 @@ impl Cp {
                 let mut done = sum.get();
                 live::add(&mut done, &job.done());
                 sum.set(done);
-                copied.map_err(|halt| writing::halted(image, halt))
+                let failed = |halt| writing::halted(image, halt);
+                copied.map_err(|halt| larger::remedied(failed(halt), self.image.name(), || image.bytes()))
             },
         )?;
         Ok(sum.get())

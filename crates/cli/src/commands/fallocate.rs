@@ -10,6 +10,7 @@ use rustix::fs::{FallocateFlags as Flags, OFlags};
 
 use super::cage;
 use crate::console::{Console, Failure};
+use crate::larger;
 use crate::mount::moving;
 use crate::sandbox;
 use crate::size::parse_size;
@@ -58,7 +59,8 @@ impl Fallocate {
             Some(path) => writing::change(&self.image, console, |image, _| {
                 let inode = image.find(path, true)?;
                 let done = image.volume.allocate(inode, self.mode(), self.offset, self.length);
-                done.map_err(|error| image.failure(path.as_bytes(), &error))
+                let failed = |error| image.failure(path.as_bytes(), &error);
+                done.map_err(|error| larger::remedied(failed(error), self.image.name(), || self.length))
             }),
         }
     }

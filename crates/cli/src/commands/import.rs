@@ -13,6 +13,7 @@ use crate::bulk::{Actor, Terms};
 use crate::bulk::{Done, Job, import};
 use crate::console::{Console, Failure};
 use crate::control::protocol::{Verb, flag};
+use crate::larger;
 use crate::progress;
 use crate::reading::OpenImage;
 use crate::sandbox;
@@ -86,7 +87,8 @@ impl Import {
     fn live(&self, console: &mut Console<'_>, to: &OsStr, archive: &Section) -> Result<Done, Failure> {
         let file = archive.file().ok_or_else(|| Failure::Failed("the archive is no file".into()))?;
         let flags = if self.force { flag::FORCE } else { 0 };
-        let (done, lines) = live::ask_with((Verb::Import, flags), live::directory(to)?, file)?;
+        let done = live::ask_with((Verb::Import, flags), live::directory(to)?, file);
+        let (done, lines) = done.map_err(|failure| larger::remedied(failure, to, || archive.bytes()))?;
         self.odd(console, lines.into_iter()).map(|()| done)
     }
 
@@ -98,7 +100,9 @@ impl Import {
             let job = Job::new(&image.volume, &actor, &watcher, Terms::ALL);
             let imported = import::import(&job, directory, archive, import::Options { force: self.force });
             done = job.done();
-            let lines = imported.map_err(|halt| writing::halted(image, halt))?;
+            let failed = |halt| writing::halted(image, halt);
+            let lines = imported
+                .map_err(|halt| larger::remedied(failed(halt), self.image.name(), || archive.bytes()))?;
             self.odd(console, lines.into_iter())
         })?;
         Ok(done)

@@ -22,6 +22,7 @@ use crate::bulk::Done;
 use crate::console::{Console, Failure};
 use crate::control::client::Found;
 use crate::control::protocol::{Verb, flag};
+use crate::larger;
 use crate::progress;
 
 /// How to put.
@@ -53,7 +54,7 @@ pub(super) fn put(
         let place = target.place(source);
         let done = place.and_then(|place| one((console, &mut sum), Path::new(source), place, *how));
         if let Err(failure) = done {
-            console.complain(failure)?;
+            console.complain(larger::remedied(failure, directory, || larger::bytes_of(source)))?;
         }
     }
     live::settle(directory)?;

@@ -16,7 +16,7 @@ use super::json;
 use crate::bulk::defrag::report;
 use crate::bulk::{Done, Halt, Watcher};
 use crate::clock;
-use crate::console::{Console, Failure};
+use crate::console::{Console, Failure, Trouble};
 use crate::control::client::{self, Found, Outcome};
 use crate::control::protocol::{Request, Verb};
 use crate::progress::{self, Step};
@@ -122,7 +122,7 @@ pub(super) fn ask(
     file: Option<&dyn AsFd>,
 ) -> Result<Done, Failure> {
     let (done, said) = sent(Asked { verb, flags, numbers: [] }, places, file)?;
-    said.map_err(|why| Failure::Failed(why.into()))?.iter().for_each(|line| console.warn(line));
+    said.map_err(|why| Failure::Failed(Trouble::told(why)))?.iter().for_each(|line| console.warn(line));
     Ok(done)
 }
 
@@ -139,7 +139,7 @@ pub(super) fn ask_for_report<const N: usize>(
     if !is_remedy {
         handed.map_err(|error| host(path, io::Error::from(error)))?;
     }
-    let lines = sent(asked, &[found], None)?.1.map_err(|why| Failure::Failed(why.into()))?;
+    let lines = sent(asked, &[found], None)?.1.map_err(|why| Failure::Failed(Trouble::told(why)))?;
     report::from_lines(&lines).ok_or_else(|| host(path, "the server's report can't be understood"))
 }
 
@@ -220,7 +220,7 @@ pub(super) fn ask_with(
     let copy = if lies_in(&place, file).map_err(failed)? { Some(copied(file)?) } else { None };
     let file = copy.as_ref().unwrap_or(file);
     let (done, said) = sent(Asked { verb, flags, numbers: [] }, &[place], Some(file as &dyn AsFd))?;
-    Ok((done, said.map_err(|why| Failure::Failed(why.into()))?))
+    Ok((done, said.map_err(|why| Failure::Failed(Trouble::told(why)))?))
 }
 
 /// A copy of a file, with its permissions and times.

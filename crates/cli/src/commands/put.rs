@@ -22,6 +22,7 @@ use super::live::{self, Alone};
 use crate::bulk::{Actor, Done, Job, Name, Terms, copy, take};
 use crate::commands::replaced::EXISTS;
 use crate::console::{Console, Failure};
+use crate::larger;
 use crate::owner::{Owner, parse_owner};
 use crate::progress;
 use crate::reading::OpenImage;
@@ -36,7 +37,7 @@ pub struct Put {
     image: Target,
     /// Files of the host (`-` is standard input), and behind them where they go in the image: a
     /// directory, or the name of a single file's copy.
-    #[arg(required = true, num_args = 2.., value_name = "FILE... PATH")]
+    #[arg(required = true, value_name = "FILE... PATH")]
     paths: Vec<OsString>,
     /// Directories, too, with all that is in them. Owners, times, attributes, access control lists, capabilities, devices
     /// and links between files are kept.
@@ -68,6 +69,9 @@ impl Put {
     }
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
+        if let [path] = &self.paths[..] {
+            return Err(no_target(self.image.name(), path));
+        }
         if live::is_directory(self.image.name()) {
             let done = into_mount::put(console, self.image.name(), &self.paths, &self.how()?)?;
             return live::say(console, console.is_json(), &done);
@@ -92,7 +96,12 @@ impl Put {
                 let mut all = sum.get();
                 live::add(&mut all, &done);
                 sum.set(all);
-                copied
+                copied.map_err(|failure| {
+                    larger::remedied(failure, self.image.name(), || match source == "-" {
+                        true => image.bytes(),
+                        false => larger::bytes_of(source),
+                    })
+                })
             },
         )?;
         live::say(console, console.is_json(), &sum.get())
@@ -176,6 +185,18 @@ impl Put {
         name_it(volume, number, directory, name, self.force).map_err(failed)?;
         Ok(at)
     }
+}
+
+/// A line that names one path behind the image: where it goes is missing, or the image.
+fn no_target(image: &OsStr, path: &OsStr) -> Failure {
+    let (image, shown) = (Shown(image.as_bytes()), Shown(path.as_bytes()));
+    Failure::Usage(match Path::new(path).file_name().filter(|_| platfs_host::path::is_there(path)) {
+        Some(name) => format!(
+            "where the copy goes is missing, it comes last: `plat put {image} {shown} /{}`",
+            Shown(name.as_bytes())
+        ),
+        None => format!("the image is missing, it comes first: `plat put IMAGE {image} {shown}`"),
+    })
 }
 
 /// Where a copy goes.

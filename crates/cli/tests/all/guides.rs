@@ -193,11 +193,23 @@ const ERRORS: &[(&str, &str, &str)] = &[
     ("plat ls disk.img:/tree", "disk.img /tree", "plat ls disk.img /tree"),
     ("plat chmod 644 disk.img /tree", "first comes the image", "plat chmod disk.img 755 /tree"),
     ("plat get disk.img /tree copy", "--recursive", "plat get --recursive disk.img /tree copy"),
+    ("plat mkdir locked.img /a", "plat tune -O ^read-only locked.img", AS_PRINTED),
+    ("plat mkdir shared.img /a", "plat tune -O ^shared_blocks shared.img", AS_PRINTED),
+    ("plat put disk.img good.tar", "plat put disk.img good.tar /good.tar", AS_PRINTED),
+    ("plat put file /c", "the image is missing", "plat put disk.img file /c"),
+    ("plat build tree/", "plat build tree/ tree.img", "plat build tree/ other-tree.img"),
+    (
+        "plat mount disk.img /usr",
+        "mkdir ~/mnt",
+        "mkdir ~/mnt && plat mount disk.img ~/mnt && plat umount ~/mnt",
+    ),
     ("plat put disk.img file /tree/file", "--force", "plat put --force disk.img file /tree/file"),
     ("plat mv disk.img /a /tree/file", "--force", "plat mv --force disk.img /a /tree/file"),
     ("plat put disk.img file /x/", "no such file", "plat mkdir disk.img /x && plat put disk.img file /x/"),
     ("plat build tree old.img", "--force", "plat build --force tree old.img"),
     ("plat build --size 10 tree new.img", "64M", "plat build --size 64M tree new.img"),
+    ("plat build --size 1M big big.img", "`--size auto`", "plat build --size auto big big.img"),
+    ("plat put old.img numbers /", "plat resize old.img", AS_PRINTED),
     ("plat mkfs tiny.img 8K", "64M", "plat mkfs tiny.img 64M"),
     ("plat resize disk.img 1M", "plat resize -P disk.img", "plat resize -P disk.img"),
     ("plat xattr disk.img /tree -x user.none", "no attribute user.none", "plat xattr disk.img /tree"),
@@ -217,7 +229,7 @@ const ERRORS: &[(&str, &str, &str)] = &[
 #[test]
 fn each_error_of_a_new_user_names_its_remedy() {
     let test = "each_error_of_a_new_user_names_its_remedy";
-    if !have_fuse(test) {
+    if !tool::have_tools(test, &["debugfs", "seq", "tar", "gzip"]) || !have_fuse(test) {
         return;
     }
     let Some(user) = User::new(test) else { return };
@@ -225,7 +237,8 @@ fn each_error_of_a_new_user_names_its_remedy() {
                  plat build -q tree/.. disk.img --exclude disk.img --size 16M && plat put disk.img file /a && plat build -q tree old.img \
                  && tar -cf good.tar tree && gzip -c disk.img >packed.img.gz && echo text >notes && cp old.img shut.img \
                  && chmod 0 shut.img && mkdir -m 555 closed && plat build -q tree x.qcow2 && plat build -q tree x.simg \
-                 && plat build -q tree x.zst";
+                 && plat build -q tree x.zst && mkdir big && seq 1000000 >numbers && cp numbers big && plat mkfs -q locked.img 8M && plat mkfs -q shared.img 8M \
+                 && debugfs -w -R 'feature read-only' locked.img && debugfs -w -R 'feature shared_blocks' shared.img";
     tool::run(&mut user.shell(ready));
     for (line, remedy, right) in ERRORS {
         let refused = user.shell(line).output().unwrap();
@@ -239,5 +252,60 @@ fn each_error_of_a_new_user_names_its_remedy() {
         }
         let done = user.shell(right).output().unwrap();
         assert!(done.status.success(), "{right}: {}", String::from_utf8_lossy(&done.stdout));
+    }
+}
+
+/// Lines that fill a volume of 1 MiB, `v.img`, or the mount `m` of one with a journal.
+const FILLING: &[&str] = &[
+    "plat put v.img numbers /f",
+    "plat put -r v.img tree /",
+    "plat put -r v.img many /",
+    "plat import v.img tree.tar",
+    "plat cp v.img /half /copy",
+    "plat fallocate -l 9M v.img /half",
+    "plat put m numbers /f",
+    "plat put -r m tree /",
+    "plat import m tree.tar",
+    "plat cp m/most m/copy",
+];
+
+/// The printed command makes a full volume as large as the work needs, which then succeeds.
+#[test]
+fn a_full_volume_names_how_it_becomes_large_enough() {
+    let test = "a_full_volume_names_how_it_becomes_large_enough";
+    if !tool::have_tools(test, &["tar", "seq", "split", "e2fsck"]) || !have_fuse(test) {
+        return;
+    }
+    let Some(user) = User::new(test) else { return };
+    let said = |line: &str| {
+        let output = user.shell(line).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let ready = "mkdir -p m tree/d many && seq 1000000 >numbers && head -c 600000 numbers >half && head -c 3800000 numbers >most && cp numbers tree/d && \
+                 tar -cf tree.tar tree && split -n 300 half many/";
+    assert!(said(ready).0);
+    for line in FILLING {
+        let is_live = !line.contains("v.img");
+        // A mounted volume grows through its journal.
+        let ready = match is_live {
+            true => {
+                "rm -f v.img && plat mkfs -q v.img 8M && plat put v.img most / && plat mount -q -o fakeroot v.img m"
+            }
+            false => "rm -f v.img && plat mkfs -q v.img 1M && plat put v.img half /",
+        };
+        assert!(said(ready).0, "{line}");
+        let (done, words) = said(line);
+        let remedy = words.split('`').find(|words| words.starts_with("plat resize")).unwrap_or("false");
+        assert!(!done && words.contains("no "), "{line}: {words}");
+        assert!(said(remedy).0, "{line}: {words}");
+        // What was copied before is there.
+        let away = if is_live { "rm -rf m/tree m/many" } else { "plat rm -r v.img /tree /many || true" };
+        assert!(said(away).0, "{line}");
+        let (done, words) = said(line);
+        assert!(done, "{line}: after {remedy}: {words}");
+        if is_live {
+            assert!(said("plat umount m").0, "{line}");
+        }
+        assert!(said("e2fsck -fn v.img").0, "{line}: {}", said("e2fsck -fn v.img").1);
     }
 }
