@@ -39,7 +39,7 @@ pub struct Trouble {
     lacks: Option<Lack>,
 }
 
-/// What a full volume lacks.
+/// Lack of a full volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lack {
     /// Blocks.

@@ -30,7 +30,7 @@ pub fn remedied(failure: Failure, image: &OsStr, needs: impl FnOnce() -> u64) ->
     }
 }
 
-/// How much larger, in MiB: with room for the tables of the new groups.
+/// Growth in MiB, with room for the tables of the new groups.
 fn more(lack: Lack, needs: u64) -> u64 {
     let tables = needs / 4 + 2 * MIB;
     let least = if lack == Lack::Inodes { GROUP } else { 0 };

@@ -134,7 +134,7 @@ _plat_words() {
 }
 "#;
 
-/// What stands behind an `@`, a `#`, or an image, as for bash.
+/// Completes behind an `@`, a `#`, or an image, as for bash.
 const FOR_ZSH: &str = r#"
 _plat_files() {
     # Words of the line may lack the command, and options may stand before the image.
@@ -164,7 +164,7 @@ _plat_files() {
 }
 "#;
 
-/// The same for fish.
+/// Completes so in fish.
 const FOR_FISH: &str = r#"
 function __plat_named
     set -l words (commandline -opc)

@@ -11,7 +11,7 @@ use crate::text::Shown;
 const SHADES: [char; 6] = ['\u{b7}', '\u{2591}', '\u{2592}', '\u{2593}', '\u{2588}', '\u{2588}'];
 /// Scale in colours of 256: grey, then blue over teal to yellow.
 const COLORS: [u8; 6] = [240, 24, 30, 72, 143, 221];
-/// What holds no more than the format's own blocks: of a large volume nearly each cell has some.
+/// Sign of what holds no more than the format's own blocks: of a large volume nearly each cell has some.
 const OWN: char = '-';
 /// Most lines of the map, so that it fits a terminal of 24 with its head; cells are joined if they are more.
 const LINES: usize = 18;

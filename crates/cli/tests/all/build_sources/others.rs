@@ -679,53 +679,6 @@ fn lack_of_room_below_a_partition_is_told_as_it_is() {
     assert_eq!(left, 1);
 }
 
-/// An archive that comes as a stream, or packed, is kept where `TMPDIR` says: beside the image there is room for the image.
-#[test]
-fn what_is_unpacked_lies_where_there_is_room() {
-    let test = "what_is_unpacked_lies_where_there_is_room";
-    if !tool::have_root(test) || !tool::have_tools(test, &["mount", "umount", "tar", "gzip"]) {
-        return;
-    }
-    let scratch = Scratch::new("spool");
-    let [tree, room, elsewhere] = ["tree", "room", "elsewhere"].map(|name| scratch.join(name));
-    for directory in [&tree, &room, &elsewhere] {
-        fs::create_dir(directory).unwrap();
-    }
-    fs::write(tree.join("f"), vec![1; 12 << 20]).unwrap();
-    let [plain, packed] = ["a.tar", "a.tar.gz"].map(|name| scratch.join(name));
-    pack(&tree, &plain, &[]);
-    pack(&tree, &packed, &["--gzip"]);
-    tool::run(tool::command("mount").args(["-t", "tmpfs", "-o", "size=20M", "none"]).arg(&room));
-    let _filled = Filled(&room);
-    let image = room.join("x.img");
-    let built = |source: &Path, spool: Option<&Path>| {
-        let mut command = plat(&["build", "-q", "--size", "16M", "-O", "^has_journal"]);
-        match source == plain {
-            true => command.arg("-").stdin(File::open(source).unwrap()),
-            false => command.arg(source),
-        };
-        command.arg(&image).env_remove("TMPDIR");
-        spool.map(|spool| command.env("TMPDIR", spool));
-        let done = command.output().unwrap();
-        (done.status.success(), String::from_utf8(done.stderr).unwrap())
-    };
-    for source in [&plain, &packed] {
-        let (done, said) = built(source, None);
-        assert!(!done && said.contains("TMPDIR names another"), "{said}");
-        assert_eq!(fs::read_dir(&room).unwrap().count(), 0, "{source:?}");
-        let (done, said) = built(source, Some(&elsewhere));
-        assert!(done, "{source:?}: {said}");
-        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
-        assert!(text(plat(&["stat"]).arg(&image).arg("/f")).contains("12582912"));
-        fs::remove_file(&image).unwrap();
-    }
-    // What is named has no room at all.
-    fs::write(room.join("filler"), vec![1; 12 << 20]).unwrap();
-    let (done, said) = built(&packed, Some(&room));
-    let lacks = format!("{}: no room for what is unpacked", room.display());
-    assert!(!done && said.contains(&lacks) && said.contains("TMPDIR names another"), "{said}");
-}
-
 /// A small file system in memory that ends with this value.
 struct Filled<'p>(&'p Path);
 

@@ -229,3 +229,60 @@ fn volumes_that_count_usage_are_made_and_changed() {
     assert_eq!((&record["inodes"], &record["id"]), (&1.into(), &7.into()));
     succeed(plat(&["check"]).arg(&image));
 }
+
+/// An archive that comes as a stream, or packed, is kept where `TMPDIR` says: beside the image there is room for the image.
+#[test]
+fn what_is_unpacked_lies_where_there_is_room() {
+    let test = "what_is_unpacked_lies_where_there_is_room";
+    if !tool::have_root(test) || !tool::have_tools(test, &["mount", "umount", "tar", "gzip"]) {
+        return;
+    }
+    let scratch = Scratch::new("spool");
+    let [tree, room, elsewhere] = ["tree", "room", "elsewhere"].map(|name| scratch.join(name));
+    for directory in [&tree, &room, &elsewhere] {
+        fs::create_dir(directory).unwrap();
+    }
+    fs::write(tree.join("f"), vec![1; 12 << 20]).unwrap();
+    let [plain, packed] = ["a.tar", "a.tar.gz"].map(|name| scratch.join(name));
+    for (archive, option) in [(&plain, "-cf"), (&packed, "-czf")] {
+        tool::run(tool::command("tar").arg(option).arg(archive).arg("-C").arg(&tree).arg("."));
+    }
+    tool::run(tool::command("mount").args(["-t", "tmpfs", "-o", "size=20M", "none"]).arg(&room));
+    let _gone = Unmounted(&room);
+    let image = room.join("x.img");
+    let built = |source: &Path, spool: Option<&Path>| {
+        let mut command = plat(&["build", "-q", "--size", "16M", "-O", "^has_journal"]);
+        match source == plain {
+            true => command.arg("-").stdin(File::open(source).unwrap()),
+            false => command.arg(source),
+        };
+        command.arg(&image).env_remove("TMPDIR");
+        spool.map(|spool| command.env("TMPDIR", spool));
+        let done = command.output().unwrap();
+        (done.status.success(), String::from_utf8(done.stderr).unwrap())
+    };
+    for source in [&plain, &packed] {
+        let (done, said) = built(source, None);
+        assert!(!done && said.contains("TMPDIR names another"), "{said}");
+        assert_eq!(fs::read_dir(&room).unwrap().count(), 0, "{source:?}");
+        let (done, said) = built(source, Some(&elsewhere));
+        assert!(done, "{source:?}: {said}");
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+        assert_eq!(succeed(plat(&["cat"]).arg(&image).arg("/f")).stdout.len(), 12 << 20);
+        fs::remove_file(&image).unwrap();
+    }
+    // What is named has no room at all.
+    fs::write(room.join("filler"), vec![1; 12 << 20]).unwrap();
+    let (done, said) = built(&packed, Some(&room));
+    let lacks = format!("{}: no room for what is unpacked", room.display());
+    assert!(!done && said.contains(&lacks) && said.contains("TMPDIR names another"), "{said}");
+}
+
+/// A directory on which nothing is mounted once this is gone.
+struct Unmounted<'p>(&'p Path);
+
+impl Drop for Unmounted<'_> {
+    fn drop(&mut self) {
+        let _ = tool::command("umount").arg("-l").arg(self.0).status();
+    }
+}
