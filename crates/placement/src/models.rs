@@ -6,6 +6,8 @@
 //! deadlock).
 
 use crate::events::EventReporter;
+use crate::inode::InodeContent;
+use crate::inode::map::InodeMap;
 use crate::policy::POLICIES;
 use crate::promise::FreeAccounting;
 use crate::{BlockPolicyKind, Engine, GroupContent, Layout, Refusal, Request};
@@ -218,5 +220,19 @@ fn the_accounting_refuses_only_what_is_not_there() {
         }
         assert_eq!(accounting.available(), 40);
         assert_eq!(accounting.take_up_to(40, 41), Some(40));
+    });
+}
+
+/// A group that goes out of service while an inode of it is taken has none left, and no count passes below zero.
+#[test]
+fn groups_are_retired_while_inodes_are_taken() {
+    check(2_000, || {
+        let map = Arc::new(InodeMap::new(LAYOUT));
+        map.describe(Group(0), 16, 0, InodeContent::Uninitialised { used: 0 }).unwrap();
+        let taking = Arc::clone(&map);
+        let taker = thread::spawn(move || taking.take_among(&[Group(0)]).is_ok());
+        map.retire(Group(0));
+        taker.join().unwrap();
+        assert_eq!((map.group_free(Group(0)), map.free()), (0, 0));
     });
 }

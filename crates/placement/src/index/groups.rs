@@ -7,12 +7,12 @@
 
 use super::class::class_of;
 use super::map::{FREE, FreeMap, clip};
-use super::region::{RunMap, fill, ones};
+use super::region::{self, RunMap, fill, ones};
 use super::state::State;
 use super::store::LockedGroup;
 use crate::request::{Contradiction, Denial};
 use crate::sync::atomic::Ordering;
-use ondisk::units::{ClusterRun, Group};
+use ondisk::units::{ClusterRun, Group, saturated};
 
 /// All classes.
 const ALL: u32 = u32::MAX;
@@ -138,7 +138,7 @@ impl FreeMap {
         }
         if counted != u64::from(free) {
             self.retire(group, locked);
-            let counted = u32::try_from(counted).unwrap_or(u32::MAX);
+            let counted = saturated::<u32>(counted);
             return Err(Contradiction::FreeCount { group, counted, described: free });
         }
         for region in locked.regions.clone() {
@@ -407,15 +407,5 @@ fn tail(word: u64, index: u32, len: u32) -> u64 {
 
 /// The words of a bitmap from bit `offset` (a multiple of 8) on; missing bits count as used.
 fn words_of(bitmap: &[u8], offset: u32, len: u32) -> Box<[u64]> {
-    let from = (offset / 8) as usize;
-    let part = bitmap.get(from..).unwrap_or_default();
-    let mut words = vec![u64::MAX; len.div_ceil(64) as usize].into_boxed_slice();
-    for (word, bytes) in words.iter_mut().zip(part.chunks(8)) {
-        let mut raw = [0xFF; 8];
-        if let Some(head) = raw.get_mut(..bytes.len()) {
-            head.copy_from_slice(bytes);
-        }
-        *word = u64::from_le_bytes(raw);
-    }
-    words
+    region::words_of(bitmap.get((offset / 8) as usize..).unwrap_or_default(), len)
 }

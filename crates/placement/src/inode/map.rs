@@ -5,7 +5,7 @@
 
 use super::InodeRefusal;
 use super::policy::Goal;
-use crate::index::region::fill;
+use crate::index::region::{self, fill};
 use crate::layout::Layout;
 use crate::request::{Contradiction, Denial};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -165,6 +165,7 @@ impl InodeMap {
     }
 
     fn set_counts(&self, slot: &GroupInodes, free: u32, dirs: u32) {
+        // Added first: between the two the sum is too large, but never below zero.
         let before = slot.free.swap(free, Ordering::AcqRel);
         self.free.fetch_add(u64::from(free), Ordering::AcqRel);
         self.free.fetch_sub(u64::from(before), Ordering::AcqRel);
@@ -189,6 +190,7 @@ impl InodeMap {
             return Err(Contradiction::ShortBitmap { group, bytes: bitmap.len(), needed });
         };
         let mut bits = slot.bits.lock().unwrap_or_else(PoisonError::into_inner);
+        // Two may have read the bitmap: what the first one brought has been changed since.
         if !matches!(*bits, Bits::Unknown) {
             return Ok(());
         }
@@ -243,6 +245,7 @@ impl InodeMap {
     fn take_first(&self, group: Group, from: u32) -> Result<Option<u32>, InodeRefusal> {
         let size = self.per_group();
         let Some(slot) = self.group(group).filter(|_| self.is_open(group)) else { return Ok(None) };
+        // A full group costs no lock, and its bitmap need not be loaded.
         if slot.free.load(Ordering::Acquire) == 0 {
             return Ok(None);
         }
@@ -256,8 +259,8 @@ impl InodeMap {
         if at >= size || !bits.set(at, true, size) {
             return Ok(None);
         }
-        drop(bits);
         self.count(group, slot, true);
+        drop(bits);
         Ok(Some(group.0.saturating_mul(size).saturating_add(at)))
     }
 
@@ -325,11 +328,12 @@ impl InodeMap {
         if !bits.set(inside, used, self.per_group()) {
             return Err(wrong);
         }
-        drop(bits);
         self.count(group, slot, used);
+        drop(bits);
         Ok(())
     }
 
+    /// Counts an inode in or out, with the group's lock held: a group that is retired in between would lose it twice.
     fn count(&self, group: Group, slot: &GroupInodes, used: bool) {
         let all = self.is_open(group).then_some(&self.free);
         if used {
@@ -388,6 +392,7 @@ impl Bits {
                 *end -= 1;
                 return true;
             }
+            // A hole: from now on the group needs a bit for each inode.
             *self = Bits::Mapped { words: prefix_words(*end, size), first: 0 };
         }
         let Bits::Mapped { words, first } = self else { return false };
@@ -414,14 +419,7 @@ fn prefix_words(used: u32, size: u32) -> Box<[u64]> {
 
 /// Words of a bitmap; bits from `size` on are set.
 fn words_of(bytes: &[u8], size: u32) -> Box<[u64]> {
-    let mut words = vec![u64::MAX; size.div_ceil(64) as usize].into_boxed_slice();
-    for (word, bytes) in words.iter_mut().zip(bytes.chunks(8)) {
-        let mut raw = [0xFF; 8];
-        if let Some(head) = raw.get_mut(..bytes.len()) {
-            head.copy_from_slice(bytes);
-        }
-        *word = u64::from_le_bytes(raw);
-    }
+    let mut words = region::words_of(bytes, size);
     let rest = size.next_multiple_of(64);
     fill(&mut words, size, rest, true);
     words

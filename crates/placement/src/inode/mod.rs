@@ -4,7 +4,7 @@
 //! durability, like the block engine. Inodes are named by their index, counted from 0
 //! (`InodeNumber::index`); group `g` owns the indices from `g * inodes_per_group` on.
 
-mod map;
+pub(crate) mod map;
 pub mod policy;
 mod recent;
 mod view;

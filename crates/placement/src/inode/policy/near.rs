@@ -25,22 +25,22 @@ use crate::inode::recent::Recent;
 use crate::layout::Layout;
 use crate::policy::tunable::{Settings, Tunable, ours};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
-use ondisk::units::Group;
+use ondisk::units::{Group, saturated};
 use std::collections::BTreeMap;
 
 /// Flex groups among which a top-level directory chooses.
 const CANDIDATES: Tunable =
-    ours("near_candidates", 64, (1, 65_536), "flex groups among which a top-level directory chooses");
+    ours("near_candidates", 64, 1..=65_536, "flex groups among which a top-level directory chooses");
 /// A tree written depth first breaks a directory's row once for each subdirectory that has files in between.
 const BREAKS: Tunable = ours(
     "near_breaks",
     4,
-    (1, 1 << 20),
+    1..=1 << 20,
     "breaks in the numbers of a directory's files before it gets a lease",
 );
 /// 16 inodes of 256 bytes fill a block of 4 KiB.
-const FIRST: Tunable = ours("near_first_lease", 16, (1, 1_024), "inode numbers of a first lease");
-const MOST: Tunable = ours("near_lease", 64, (1, 65_536), "inode numbers of a lease at most");
+const FIRST: Tunable = ours("near_first_lease", 16, 1..=1_024, "inode numbers of a first lease");
+const MOST: Tunable = ours("near_lease", 64, 1..=65_536, "inode numbers of a lease at most");
 /// Parameters of the policy.
 pub(super) const TUNABLES: &[Tunable] = &[CANDIDATES, BREAKS, FIRST, MOST];
 
@@ -86,7 +86,7 @@ impl Near {
             directories: Recent::default(),
             leases: BTreeMap::new(),
         };
-        let candidates = usize::try_from(settings.value(&CANDIDATES)).unwrap_or(usize::MAX);
+        let candidates = saturated::<usize>(settings.value(&CANDIDATES));
         Near { candidates, state: Mutex::new(known) }
     }
 

@@ -20,7 +20,7 @@ use super::dirpref::GroupBytes;
 use super::{DirectoryPolicy, Goal, InodeView, cycle, fewest_dirs, mean_inodes_or_any};
 use crate::inode::InodeRequest;
 use crate::inode::view::quadratic;
-use ondisk::units::Group;
+use ondisk::units::{Group, bounded};
 
 /// Clusters a directory is expected to bring at least.
 const BLOCK_COST: u64 = 256;
@@ -97,7 +97,7 @@ pub(super) fn other_than_directory(view: &InodeView<'_>, request: &InodeRequest)
     }
     // The kernel's inode numbers count from 1.
     let start = (u64::from(parent.0) + u64::from(request.parent) + 1) % u64::from(groups);
-    let start = u32::try_from(start).unwrap_or(0);
+    let start = bounded::<u32>(start);
     let any = || cycle(parent.0, groups).map(Group).find(|group| view.group(*group).inodes > 0);
     quadratic(start, groups).find(roomy).or_else(any).unwrap_or(parent)
 }
