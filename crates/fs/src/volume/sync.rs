@@ -7,7 +7,6 @@
 //! Nothing but `syncs.writing` is held while the device is waited for.
 
 use std::io;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -70,23 +69,15 @@ impl Core {
     }
 }
 
-impl<'v> Deref for Syncing<'v> {
-    type Target = Shared;
-
-    fn deref(&self) -> &Shared {
-        self.shared
-    }
-}
-
 impl<'v> Syncing<'v> {
     /// Refuses changes once something could not be written.
     pub(crate) fn refuse_failed(&self) -> Result<()> {
-        if self.cache.device().protection() == Protection::Lost {
+        if self.shared.cache.device().protection() == Protection::Lost {
             // Not even a word of it in the journal: it is another host's.
-            self.syncs.failed.store(true, Ordering::Release);
+            self.shared.syncs.failed.store(true, Ordering::Release);
             return Err(Error::TakenOver);
         }
-        if self.syncs.failed.load(Ordering::Acquire) { Err(Error::WriteFailed) } else { Ok(()) }
+        if self.shared.syncs.failed.load(Ordering::Acquire) { Err(Error::WriteFailed) } else { Ok(()) }
     }
 
     fn device(&self) -> Result<DeviceLease<'v>> {
@@ -98,8 +89,8 @@ impl<'v> Syncing<'v> {
     /// Nothing is written any more once something could not be (I17), but for a word of it in the journal.
     pub(crate) fn or_fail<T>(&self, done: Result<T>) -> Result<T> {
         // The first failure is the one that the journal tells: later ones may be its consequences.
-        if done.is_err() && !self.syncs.failed.swap(true, Ordering::AcqRel) {
-            self.order.note_failure();
+        if done.is_err() && !self.shared.syncs.failed.swap(true, Ordering::AcqRel) {
+            self.shared.order.note_failure();
         }
         done
     }
@@ -107,13 +98,13 @@ impl<'v> Syncing<'v> {
     /// Marks the volume on disk as not in order, before the first change, as Linux does
     /// while it is mounted. Images that are being built appear when they are whole, and need no mark.
     pub(crate) fn mark_changed(&self) -> Result<()> {
-        if self.session.options.loading || self.syncs.marked.load(Ordering::Acquire) {
+        if self.shared.session.options.loading || self.shared.syncs.marked.load(Ordering::Acquire) {
             return self.refuse_failed();
         }
-        if self.order.has_journal() {
+        if self.shared.order.has_journal() {
             self.refuse_failed()?;
             // Its first transaction says so.
-            self.syncs.marked.store(true, Ordering::Release);
+            self.shared.syncs.marked.store(true, Ordering::Release);
             return Ok(());
         }
         self.mark(&self.device()?, false)
@@ -121,22 +112,25 @@ impl<'v> Syncing<'v> {
 
     /// True if another host has the volume, and this one had nothing left to write: nothing is lost.
     pub(crate) fn is_lost_unchanged(&self) -> bool {
-        let is_lost = self.cache.device().protection() == Protection::Lost;
-        is_lost && !self.is_marked() && self.session.delayed.bytes() == 0
+        let is_lost = self.shared.cache.device().protection() == Protection::Lost;
+        is_lost && !self.is_marked() && self.shared.session.delayed.bytes() == 0
     }
 
     /// True if the disk says that the volume is in use.
     pub(crate) fn is_marked(&self) -> bool {
-        self.syncs.marked.load(Ordering::Acquire)
+        self.shared.syncs.marked.load(Ordering::Acquire)
     }
 
     /// Says on disk that the volume is in order, if nothing of it waits to be written. The next change takes it
     /// back before it is made.
     pub(crate) fn mark_if_idle(&self) -> Result<()> {
         let device = self.device()?;
-        let _written = self.order.wait_data_writes();
-        let _writing = lock(&self.writer);
-        if self.cache.changed() > 0 || self.space.has_work() || self.reclaiming.is_unfinished() {
+        let _written = self.shared.order.wait_data_writes();
+        let _writing = lock(&self.shared.writer);
+        if self.shared.cache.changed() > 0
+            || self.shared.space.has_work()
+            || self.shared.reclaiming.is_unfinished()
+        {
             return Ok(());
         }
         self.mark(&device, true)
@@ -148,21 +142,21 @@ impl<'v> Syncing<'v> {
     }
 
     fn mark(&self, _device: &DeviceLease<'_>, clean: bool) -> Result<()> {
-        if self.session.options.loading || self.syncs.marked.load(Ordering::Acquire) != clean {
+        if self.shared.session.options.loading || self.shared.syncs.marked.load(Ordering::Acquire) != clean {
             return Ok(());
         }
         // Without a list of them they have to be looked for, when the volume is opened next.
-        if clean && !self.order.lists_orphans() && self.session.handles.has_orphans() {
+        if clean && !self.shared.order.lists_orphans() && self.shared.session.handles.has_orphans() {
             return Ok(());
         }
-        if !self.order.has_journal() {
-            self.session.edit_superblock(|raw| {
+        if !self.shared.order.has_journal() {
+            self.shared.session.edit_superblock(|raw| {
                 let state = raw.s_state.get();
                 raw.s_state.set(if clean { state | STATE_VALID } else { state & !STATE_VALID });
             });
         }
-        self.or_fail(self.order.mark(&self.target(), self.session.superblock(), clean))?;
-        self.syncs.marked.store(!clean, Ordering::Release);
+        self.or_fail(self.shared.order.mark(&self.target(), self.shared.session.superblock(), clean))?;
+        self.shared.syncs.marked.store(!clean, Ordering::Release);
         Ok(())
     }
 
@@ -173,25 +167,25 @@ impl<'v> Syncing<'v> {
 
     /// True if anything may have to be made stable.
     pub(crate) fn is_due(&self) -> bool {
-        self.session.options.loading || self.is_marked()
+        self.shared.session.options.loading || self.is_marked()
     }
 
     /// Makes stable what the cache and the running transaction hold, unless somebody else does.
     pub(crate) fn commit(&self) -> Result<()> {
-        let begun = self.syncs.begun.load(Ordering::Acquire);
+        let begun = self.shared.syncs.begun.load(Ordering::Acquire);
         self.sync_after(begun)
     }
 
     /// Makes stable what was written to the device so far, of files whose maps are there already.
     pub(crate) fn flush(&self) -> Result<()> {
         self.refuse_failed()?;
-        let flushed = self.cache.device().flush();
+        let flushed = self.shared.cache.device().flush();
         self.or_fail(flushed.map_err(|source| Error::io("flushing the device", source)))
     }
 
     /// Brings changes to the device when they take much memory, or most of the journal.
     pub(crate) fn relieve(&self) -> Result<()> {
-        match self.order.relief(&self.cache) {
+        match self.shared.order.relief(&self.shared.cache) {
             WritebackUrgency::Needless => Ok(()),
             WritebackUrgency::WriteOut => self.write_out_some(),
             WritebackUrgency::Commit => self.commit(),
@@ -200,19 +194,21 @@ impl<'v> Syncing<'v> {
 
     /// Writes changed blocks in any order, unless another thread does.
     fn write_out_some(&self) -> Result<()> {
-        let guard = match self.syncs.writing.try_lock() {
+        let guard = match self.shared.syncs.writing.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             // Another thread writes already. Memory is bounded all the same: changes come no faster then.
-            Err(TryLockError::WouldBlock) if self.cache.is_overfull() => lock(&self.syncs.writing),
+            Err(TryLockError::WouldBlock) if self.shared.cache.is_overfull() => {
+                lock(&self.shared.syncs.writing)
+            }
             Err(TryLockError::WouldBlock) => return Ok(()),
         };
         let _device = DeviceLease(guard);
         self.refuse_failed()?;
-        if !self.cache.is_crowded() {
+        if !self.shared.cache.is_crowded() {
             return Ok(());
         }
-        self.or_fail(self.cache.write_out(&self.cache.collect()))
+        self.or_fail(self.shared.cache.write_out(&self.shared.cache.collect()))
     }
 
     /// Makes a sync, unless another one begins after the `begun`-th.
@@ -220,18 +216,18 @@ impl<'v> Syncing<'v> {
         let Some(device) = self.device_or_sync_after(begun) else { return Ok(()) };
         let done = self.refuse_failed().and_then(|()| self.sync_alone(&device));
         drop(device);
-        let _listening = lock(&self.syncs.ended.0);
-        self.syncs.ended.1.notify_all();
+        let _listening = lock(&self.shared.syncs.ended.0);
+        self.shared.syncs.ended.1.notify_all();
         done
     }
 
     /// Waits for the device, or for a sync of another thread that was begun after another and so brings
     /// everything along: threads that wait for the same need not wait for each other.
     fn device_or_sync_after(&self, begun: u64) -> Option<DeviceLease<'v>> {
-        let (lock_of_news, news) = &self.syncs.ended;
+        let (lock_of_news, news) = &self.shared.syncs.ended;
         let mut listening = lock(lock_of_news);
         loop {
-            if self.syncs.done.load(Ordering::Acquire) > begun {
+            if self.shared.syncs.done.load(Ordering::Acquire) > begun {
                 return None;
             }
             match self.shared.syncs.writing.try_lock() {
@@ -248,48 +244,48 @@ impl<'v> Syncing<'v> {
     /// Makes what was freed usable, unless that has happened since `free_generation`.
     pub(crate) fn release_freed(&self, free_generation: u64) -> Result<()> {
         let device = self.device()?;
-        if self.space.free_generation() == free_generation { self.sync_alone(&device) } else { Ok(()) }
+        if self.shared.space.free_generation() == free_generation { self.sync_alone(&device) } else { Ok(()) }
     }
 
     fn sync_alone(&self, _device: &DeviceLease<'_>) -> Result<()> {
-        let number = self.syncs.begun.fetch_add(1, Ordering::AcqRel) + 1;
+        let number = self.shared.syncs.begun.fetch_add(1, Ordering::AcqRel) + 1;
         self.or_fail(self.try_sync())?;
-        self.syncs.done.store(number, Ordering::Release);
+        self.shared.syncs.done.store(number, Ordering::Release);
         Ok(())
     }
 
     fn try_sync(&self) -> Result<()> {
-        self.space.warm_up()?;
+        self.shared.space.warm_up()?;
         let collected = self.collect()?;
         self.finish(&collected)
     }
 
     /// Makes what was collected stable, and what it frees usable.
     fn finish(&self, collected: &Collected) -> Result<()> {
-        self.order.commit(&self.target(), &collected.batch)?;
-        if self.session.options.discard {
+        self.shared.order.commit(&self.target(), &collected.batch)?;
+        if self.shared.session.options.discard {
             // What is free for good and can't be in use again yet. It is advice: a device that can't take it keeps
             // old bytes, which does no harm.
             for run in collected.work.freed_runs() {
                 let _ = self.discard(run);
             }
         }
-        self.space.free_committed(&collected.work)
+        self.shared.space.free_committed(&collected.work)
     }
 
     /// Tells the device that nobody needs a run; how many bytes that is.
     pub(crate) fn discard(&self, run: ClusterRun) -> io::Result<u64> {
-        let geometry = &self.format.geometry;
+        let geometry = &self.shared.format.geometry;
         let start = geometry.cluster_start(run.start);
         let end = (start.0 + (u64::from(run.count) << geometry.cluster_log2)).min(geometry.blocks);
         let len = end.saturating_sub(start.0) << geometry.block_size.log2();
-        self.cache.device().discard(geometry.byte_offset(start), len).map(|()| len)
+        self.shared.cache.device().discard(geometry.byte_offset(start), len).map(|()| len)
     }
 
     /// Writes the superblock as it is now, without making it durable.
     pub(crate) fn write_superblock(&self) -> Result<()> {
         let _device = self.device()?;
-        self.or_fail(self.order.write_superblock(&self.target(), self.session.superblock()))
+        self.or_fail(self.shared.order.write_superblock(&self.target(), self.shared.session.superblock()))
     }
 
     /// Makes a change at a moment at which everything is stable, and brings it to its place before anybody else changes
@@ -301,8 +297,8 @@ impl<'v> Syncing<'v> {
         let device = self.device()?;
         // Most is brought to the device while others go on.
         self.sync_alone(&device)?;
-        let _written = self.order.wait_data_writes();
-        let _writing = lock(&self.writer);
+        let _written = self.shared.order.wait_data_writes();
+        let _writing = lock(&self.shared.writer);
         let rest = self.collect_held().and_then(|rest| self.finish(&rest));
         self.or_fail(rest)?;
         // A log that is replayed must have nothing that lies behind the end of the volume that is met then.
@@ -318,29 +314,30 @@ impl<'v> Syncing<'v> {
     fn collect(&self) -> Result<Collected> {
         // In this order: data writes take the writer's lock while they are in flight. Held together they make the
         // moment: no update is between its first look and its commit, and no map leads to bytes that are not written.
-        let _written = self.order.wait_data_writes();
-        let _writing = lock(&self.writer);
+        let _written = self.shared.order.wait_data_writes();
+        let _writing = lock(&self.shared.writer);
         self.collect_held()
     }
 
     fn collect_held(&self) -> Result<Collected> {
         // Readers of bitmaps and descriptors look again while these change (I20).
-        let (change, work) = self.cache.versions().during(&[SPACE], &[], || {
-            let mut update = Update::new(&self.cache, &self.order, Context::new(self.now));
-            let written_back = self.space.write_back(&mut update)?;
+        let (change, work) = self.shared.cache.versions().during(&[SPACE], &[], || {
+            let mut update = Update::new(&self.shared.cache, &self.shared.order, Context::new(self.now));
+            let written_back = self.shared.space.write_back(&mut update)?;
             update.commit();
             Ok::<_, Error>(written_back)
         })?;
         // What the device calls free before this sync: soft updates never say that more is (I27).
-        let raw = self.session.superblock();
+        let raw = self.shared.session.superblock();
         let free_before = (raw.free_blocks_count(), raw.s_free_inodes_count.get());
-        self.session.edit_superblock(|raw| {
-            let blocks = change.clusters << self.format.geometry.cluster_log2;
+        self.shared.session.edit_superblock(|raw| {
+            let blocks = change.clusters << self.shared.format.geometry.cluster_log2;
             raw.set_free_blocks_count(raw.free_blocks_count().saturating_add_signed(blocks));
             let inodes = u64::from(raw.s_free_inodes_count.get()).saturating_add_signed(change.inodes);
             raw.s_free_inodes_count.set(low_u32(inodes));
         });
-        let batch = self.order.collect(&self.cache, self.session.superblock(), free_before);
+        let batch =
+            self.shared.order.collect(&self.shared.cache, self.shared.session.superblock(), free_before);
         Ok(Collected { batch, work })
     }
 }
