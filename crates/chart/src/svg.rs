@@ -171,7 +171,7 @@ impl Canvas {
     }
 
     /// A line; of those that cover each other each has dashes where the others have gaps.
-    fn line(&mut self, at: usize, points: &[(f64, f64)], (own, all): (usize, usize)) {
+    fn line(&mut self, at: usize, points: &[(f64, f64)], own: usize, all: usize) {
         let points: Vec<_> = points.iter().map(|&(x, y)| (self.across(x), self.up(y))).collect();
         let mut path = String::new();
         for (x, y) in &points {
@@ -247,7 +247,7 @@ pub fn lines(frame: Frame<'_>, lines: &[Line]) -> String {
     canvas.marks_across(x_step);
     for (at, line) in lines.iter().enumerate() {
         let same = |others: &[Line]| others.iter().filter(|other| other.points == line.points).count();
-        canvas.line(at, &line.points, (same(lines.get(..at).unwrap_or_default()), same(lines)));
+        canvas.line(at, &line.points, same(lines.get(..at).unwrap_or_default()), same(lines));
     }
     canvas.legend(&names);
     canvas.finish()

@@ -179,7 +179,7 @@ mod tests {
     fn a_thread_that_panics_without_memory_comes_to_its_end() {
         let directory = tempfile::tempdir().unwrap();
         let mark = directory.path().join("mark");
-        let worker = again::test("memory::tests::worker", (PANICS, &mark));
+        let worker = again::test("memory::tests::worker", PANICS, &mark);
         let mut limited = std::process::Command::new("sh");
         limited
             .args(["-c", "ulimit -v 400000; exec \"$@\"", "sh"])

@@ -14,7 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 ///
 /// # Panics
 /// The program has no name.
-pub fn test(name: &str, (variable, value): (&str, impl AsRef<OsStr>)) -> Command {
+pub fn test(name: &str, variable: &str, value: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(env::current_exe().expect("this program has a name"));
     command.args(["--exact", name, "--nocapture"]).env(variable, value);
     command.stdout(Stdio::null()).stderr(Stdio::null());

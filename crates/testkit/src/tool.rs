@@ -155,7 +155,7 @@ mod tests {
     fn skipped_tests_are_counted_and_named_at_the_end() {
         let scratch = Scratch::new("skipped");
         let cargo = scratch.join("cargo");
-        let this = again::test("tool::tests::worker", (SKIPS, "1"));
+        let this = again::test("tool::tests::worker", SKIPS, "1");
         let words: Vec<_> = this.get_args().map(|word| word.to_str().unwrap()).collect();
         let program = this.get_program().to_str().unwrap();
         let script = format!(

@@ -32,7 +32,7 @@ impl Summary {
         if self.n < 2 || other.n < 2 || a + b == 0.0 {
             return self.avg.to_bits() != other.avg.to_bits();
         }
-        (self.avg - other.avg).abs() / (a + b).sqrt() > t95(freedom(self, other, (a, b)))
+        (self.avg - other.avg).abs() / (a + b).sqrt() > t95(freedom(self, other, a, b))
     }
 
     /// The half of the interval of 95 % of the mean; zero of a single run.
@@ -52,7 +52,7 @@ impl Summary {
         if self.n < 2 || other.n < 2 || a + b == 0.0 {
             return Some((ratio, 0.0));
         }
-        Some((ratio, t95(freedom(self, other, (a, b))) * (a + b).sqrt()))
+        Some((ratio, t95(freedom(self, other, a, b)) * (a + b).sqrt()))
     }
 
     fn count(&self) -> f64 {
@@ -66,7 +66,7 @@ impl Summary {
 }
 
 /// Degrees of freedom of a difference of two means of these variances (Welch and Satterthwaite).
-fn freedom(one: &Summary, other: &Summary, (a, b): (f64, f64)) -> f64 {
+fn freedom(one: &Summary, other: &Summary, a: f64, b: f64) -> f64 {
     (a + b).powi(2) / (a.powi(2) / (one.count() - 1.0) + b.powi(2) / (other.count() - 1.0))
 }
 

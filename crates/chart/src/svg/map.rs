@@ -113,10 +113,10 @@ fn count(len: usize) -> u32 {
 
 fn cell(out: &mut String, at: u32, level: u8) {
     let (x, y) = (MARGIN + at % COLUMNS * SIDE, MARGIN + 20 + at / COLUMNS * SIDE);
-    square(out, (x, y), tenth(level));
+    square(out, x, y, tenth(level));
 }
 
-fn square(out: &mut String, (x, y): (u32, u32), tenth: usize) {
+fn square(out: &mut String, x: u32, y: u32, tenth: usize) {
     let (side, fill) = (SIDE - 1, fill(&format!("l{tenth}"), shade(tenth)));
     let _ = writeln!(out, "<rect x=\"{x}\" y=\"{y}\" width=\"{side}\" height=\"{side}\" {fill}/>");
 }
@@ -134,7 +134,7 @@ fn legend(out: &mut String, y: u32) {
     for (at, (colour, word)) in (0..).zip(words) {
         let x = MARGIN + at * (KEY + SIDE);
         let (text, base) = (x + SIDE + 4, y + 11);
-        square(out, (x, y), colour);
+        square(out, x, y, colour);
         let _ = writeln!(out, "<text x=\"{text}\" y=\"{base}\">{word}</text>");
     }
 }

@@ -143,12 +143,7 @@ fn ranges() -> impl Strategy<Value = Vec<FileBlocks>> {
 }
 
 /// Gives what is mapped in some ranges a state, in both.
-fn convert(
-    tx: &mut Tx<'_>,
-    inode: &mut Inode,
-    model: &mut Model,
-    (ranges, unwritten): (&[FileBlocks], bool),
-) {
+fn convert(tx: &mut Tx<'_>, inode: &mut Inode, model: &mut Model, ranges: &[FileBlocks], unwritten: bool) {
     if unwritten {
         for range in ranges {
             tx.map(inode).set_unwritten(*range, true).unwrap();
@@ -181,7 +176,7 @@ proptest! {
             add(&mut tx, &mut inode, &mut model, run);
         }
         for (ranges, unwritten) in rounds {
-            convert(&mut tx, &mut inode, &mut model, (&ranges, unwritten));
+            convert(&mut tx, &mut inode, &mut model, &ranges, unwritten);
             verify(&tx, &inode, &model, 4200);
         }
     }
@@ -196,13 +191,13 @@ fn conversions_of_one_leaf_share_its_change() {
     let run = NewRun { logical: FileBlock(0), start: Block(9000), count: 20_000, unwritten: true };
     add(&mut tx, &mut inode, &mut model, run);
     let second: Vec<_> = (0..5000).map(|at| FileBlocks::new(4 * at, 4 * at + 1)).collect();
-    convert(&mut tx, &mut inode, &mut model, (&second, false));
+    convert(&mut tx, &mut inode, &mut model, &second, false);
     verify(&tx, &inode, &model, 20_000);
     // 10,000 extents fill 120 leaves of 84; half full ones would be 238.
     let nodes = tx.view().map(&inode).sealed_blocks().unwrap().len();
     assert!(nodes < 170, "{nodes} nodes");
     // All of them are one extent again.
-    convert(&mut tx, &mut inode, &mut model, (&[FileBlocks::new(0, 20_000)], false));
+    convert(&mut tx, &mut inode, &mut model, &[FileBlocks::new(0, 20_000)], false);
     verify(&tx, &inode, &model, 20_000);
     tx.map(&mut inode).tidy().unwrap();
     assert!(tx.view().map(&inode).sealed_blocks().unwrap().is_empty());

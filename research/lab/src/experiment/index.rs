@@ -66,7 +66,7 @@ fn jobs(plan: &Plan) -> Result<Vec<Job>, String> {
     for &(name, groups) in sizes {
         for mean in MEANS {
             for policy in plan.policies(&[BlockPolicyKind::Lease]) {
-                let measure = move |quick, seed| latency((groups, mean), policy, quick, seed);
+                let measure = move |quick, seed| latency(groups, mean, policy, quick, seed);
                 add(format!("{name} mean {mean}"), policy.name(), Arc::new(measure));
             }
         }
@@ -126,7 +126,7 @@ fn fragmented(
     Some((engine, start.elapsed().as_secs_f64()))
 }
 
-fn latency((groups, mean): (u32, f64), policy: BlockPolicyKind, quick: bool, seed: u64) -> Option<Values> {
+fn latency(groups: u32, mean: f64, policy: BlockPolicyKind, quick: bool, seed: u64) -> Option<Values> {
     let mut numbers = Numbers::new(seed);
     let (engine, _) = fragmented(groups, mean, policy, &mut numbers)?;
     let (batches, batch) = if quick { (5, 100) } else { (201, 500) };

@@ -273,7 +273,7 @@ impl Machine {
 fn published(figure: &str, runs: usize, was: &EarlierRun) -> Vec<(String, f64)> {
     let mut named = vec![(figure.to_string(), was.0)];
     if runs > 1 {
-        named.extend(bounds(figure, runs, *was));
+        named.extend(bounds(figure, runs, was.0, was.1));
     }
     named
 }
@@ -306,11 +306,11 @@ fn judge(cells: &[Cell]) -> Vec<Verdict> {
     // Without deviations no order is known to be one.
     for machine in MACHINES.iter().filter(|machine| machine.runs[0] > 1) {
         for &(clients, _, was) in machine.dbench {
-            verdicts.extend(order(cells, (&machine.dbench_case(clients), "MB/s"), machine.runs[0], was));
+            verdicts.extend(order(cells, &machine.dbench_case(clients), "MB/s", machine.runs[0], was));
         }
         let case = machine.blogbench_case();
-        verdicts.extend(order(cells, (&case, "write score"), machine.runs[1], machine.writes));
-        verdicts.extend(order(cells, (&case, "read score"), machine.runs[1], machine.reads));
+        verdicts.extend(order(cells, &case, "write score", machine.runs[1], machine.writes));
+        verdicts.extend(order(cells, &case, "read score", machine.runs[1], machine.reads));
     }
     verdicts
 }
@@ -330,7 +330,7 @@ const PAIRS: [(&str, &str); 9] = [
 
 /// One verdict for each order of the published table on a case: only pairs that differ there by Welch's test at 95 % have
 /// one.
-fn order(cells: &[Cell], (case, figure): (&str, &str), runs: usize, was: &[EarlierRun]) -> Vec<Verdict> {
+fn order(cells: &[Cell], case: &str, figure: &str, runs: usize, was: &[EarlierRun]) -> Vec<Verdict> {
     let of = |name: &str| summary(cells, case, name, figure);
     let then = |name: &str| {
         let was = SYSTEMS.iter().zip(was).find(|(system, _)| system.0 == name).map(|(_, was)| *was);

@@ -69,7 +69,7 @@ impl Pair<'_> {
         let is = |(case, system): (&str, &str)| summary(cells, case, system, figure);
         let measured = is((case, system)).zip(is(base));
         let ours = measured.and_then(|(own, base)| own.ratio(&base));
-        let spread = self.spread(cells, (of, over));
+        let spread = self.spread(cells, of, over);
         let (ratio, half) = ours.unzip();
         Some(Size {
             table: cells.first()?.table.clone(),
@@ -91,7 +91,7 @@ impl Pair<'_> {
     }
 
     /// The lowest and highest ratio of what was published, where ranges were.
-    fn spread(&self, cells: &[Cell], (of, over): (f64, f64)) -> Option<(f64, f64)> {
+    fn spread(&self, cells: &[Cell], of: f64, over: f64) -> Option<(f64, f64)> {
         let Pair { case, system, figure, base } = *self;
         let bound = |(case, system): (&str, &str), end: &str| {
             published(cells, case, system, &format!("{figure}{end}"))
@@ -128,7 +128,7 @@ fn classed(is: Option<f64>, was: Option<f64>, spread: Option<(f64, f64)>) -> Cla
 
 /// The lowest and highest mean that fits a published mean and deviation of a number of runs, at 95 %, under the names of
 /// a figure.
-pub(super) fn bounds(figure: &str, runs: usize, (mean, deviation): (f64, f64)) -> [(String, f64); 2] {
+pub(super) fn bounds(figure: &str, runs: usize, mean: f64, deviation: f64) -> [(String, f64); 2] {
     let summary = Summary { n: runs, min: mean, max: mean, median: mean, avg: mean, stddev: deviation };
     let half = summary.half();
     [(format!("{figure}{LOW}"), mean - half), (format!("{figure}{HIGH}"), mean + half)]
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_published_deviation_gives_bounds_of_the_mean() {
         // Student's distribution with four degrees of freedom: 2.776.
-        let [(low_name, low), (_, high)] = bounds("MB/s", 5, (50.0, 2.0));
+        let [(low_name, low), (_, high)] = bounds("MB/s", 5, 50.0, 2.0);
         assert_eq!(low_name, "MB/s low");
         assert!((high - 50.0 - 2.776 * 2.0 / 5f64.sqrt()).abs() < 0.05, "{high}");
         assert!((low + high - 100.0).abs() < 1e-9);

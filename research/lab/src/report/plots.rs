@@ -138,12 +138,12 @@ fn one_aging(table: &Table, detail: (usize, usize), most: usize) -> Option<Plot>
     }
     let first = cases.first()?.1.first()?;
     let caption = format!("The volume as it ages, seed {}: move along the run, or play it", first.seed);
-    let case = |(name, runs): &(&str, Vec<&Run>)| json!({ "name": name, "runs": runs.iter().map(|run| one_run(run, detail)).collect::<Vec<_>>() });
+    let case = |(name, runs): &(&str, Vec<&Run>)| json!({ "name": name, "runs": runs.iter().map(|run| one_run(run, detail.0, detail.1)).collect::<Vec<_>>() });
     let cases: Vec<Value> = cases.iter().take(most).map(case).collect();
     Some(Plot { caption, data: json!({ "kind": "aging", "cases": cases }) })
 }
 
-fn one_run(run: &Run, (shots, files): (usize, usize)) -> Value {
+fn one_run(run: &Run, shots: usize, files: usize) -> Value {
     let track = run.frames.iter().map(|frame| {
         json!([
             short(frame.step),

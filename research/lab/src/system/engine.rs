@@ -323,7 +323,7 @@ impl Program<'_> {
         Ok(more == 0 || alone.place_waiting(held, key) && alone.place(held, key, more, writing))
     }
 
-    fn write(&self, held: &mut EngineState, slot: Slot, (offset, len): (u64, u64)) -> Result<u64, String> {
+    fn write(&self, held: &mut EngineState, slot: Slot, offset: u64, len: u64) -> Result<u64, String> {
         if self.reach(held, slot, offset.saturating_add(len), self.alone.writing)? {
             return Ok(len);
         }
@@ -359,7 +359,7 @@ impl Program<'_> {
             }
             Op::Open { slot, path, create } => self.open(held, *slot, path, *create)?,
             Op::Write { slot, offset, len } | Op::Direct { slot, offset, len, write: true } => {
-                return self.write(held, *slot, (*offset, *len));
+                return self.write(held, *slot, *offset, *len);
             }
             Op::Read { len, .. } | Op::Direct { len, .. } => return Ok(*len),
             Op::Reserve { slot, offset, len } => {

@@ -90,7 +90,7 @@ fn left(volume: &Volume) -> u64 {
 }
 
 /// Writes, rewrites and removes files until it is asked to stop.
-fn load(volume: &Volume, place: InodeNumber, written: &Written, (first, stop): (u64, &AtomicBool)) {
+fn load(volume: &Volume, place: InodeNumber, written: &Written, first: u64, stop: &AtomicBool) {
     let mut random = Random(first);
     for seed in first.. {
         if stop.load(Ordering::Relaxed) {
@@ -119,7 +119,7 @@ fn shrunk_under_load(image: &Path, size: u64, written: &Written) -> Result<u64, 
     let done = std::thread::scope(|scope| {
         for writer in 1..=3 {
             let (volume, stop) = (&volume, &stop);
-            scope.spawn(move || load(volume, place, written, (writer * 10_000, stop)));
+            scope.spawn(move || load(volume, place, written, writer * 10_000, stop));
         }
         let shrink = || {
             let wanted = size_in_use(&volume, size).map_err(|error| error.to_string())?;

@@ -1,6 +1,8 @@
 //! The calls that `plat mount --trace` wrote down (docs/trace.md), for the replay above. Any text is read; a line that is none of
 //! the format is an error with its number.
 
+use std::ops::Range;
+
 use super::{LARGEST, Replay};
 use crate::system::{Op, Slot};
 
@@ -173,7 +175,7 @@ impl Replay {
         };
         let Some((slot, path)) = path.and_then(|path| Some((self.held(&path)?, path))) else { return Ok(()) };
         match call.verb {
-            "read" | "write" => self.mounted_bytes(&path, slot, (offset, len), call.verb == "write"),
+            "read" | "write" => self.mounted_bytes(&path, slot, offset..offset + len, call.verb == "write"),
             "allocate" if call.number(1)? == 0 => {
                 self.reach(&path, offset + len, true);
                 self.calls.push(Op::Reserve { slot, offset, len });
@@ -188,7 +190,8 @@ impl Replay {
         Ok(())
     }
 
-    fn mounted_bytes(&mut self, path: &str, slot: Slot, (offset, len): (u64, u64), write: bool) {
+    fn mounted_bytes(&mut self, path: &str, slot: Slot, range: Range<u64>, write: bool) {
+        let (offset, len) = (range.start, range.end - range.start);
         if len > 0 {
             self.reach(path, offset + len, write);
             self.calls.push(if write {
@@ -210,7 +213,7 @@ impl Replay {
                 if let Some(path) = self.path_of(call, which)?
                     && let Some(slot) = self.held(&path)
                 {
-                    self.mounted_bytes(&path, slot, (place, len), write);
+                    self.mounted_bytes(&path, slot, place..place + len, write);
                 }
             }
             return Ok(());
