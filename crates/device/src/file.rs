@@ -5,6 +5,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Device, Protection, check_range};
+use ondisk::units::saturated;
 
 /// A regular file or block device.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ impl FileDevice {
     /// Changes the room of a range inside the device.
     fn fallocate(&self, what: rustix::fs::FallocateFlags, offset: u64, len: u64) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
-        let checked = usize::try_from(len).unwrap_or(usize::MAX);
+        let checked = saturated::<usize>(len);
         check_range(self.size(), offset, checked, io::ErrorKind::WriteZero)?;
         let flags = what | FallocateFlags::KEEP_SIZE;
         match fallocate(&self.file, flags, offset, len) {

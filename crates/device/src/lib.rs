@@ -41,8 +41,10 @@ mod write_behind;
 use std::fs::File;
 use std::io;
 
+use ondisk::units::saturated;
+
 pub use error::{Error, Result};
-pub use ondisk::{invariant, invariant_or};
+pub use ondisk::{invariant, invariant_or, units};
 
 pub use file::FileDevice;
 pub use lookalike::{backup_superblock, is_blank, is_image_or_blank, lookalike};
@@ -171,7 +173,7 @@ pub trait Device: Send + Sync {
         let zeros = [0; 64 * 1024];
         let mut done = 0;
         while done < len {
-            let step = usize::try_from(len - done).unwrap_or(usize::MAX).min(zeros.len());
+            let step = saturated::<usize>(len - done).min(zeros.len());
             self.write_at(offset + done, &zeros[..step])?;
             done += step as u64;
         }

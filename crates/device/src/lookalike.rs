@@ -2,6 +2,7 @@
 //! of another format.
 
 use ondisk::superblock::{RawSuperblock, SUPERBLOCK_LEN};
+use ondisk::units::bounded;
 
 use super::Device;
 use super::partitions::partitions;
@@ -124,7 +125,7 @@ pub fn is_image_or_blank(device: &dyn Device) -> bool {
 pub fn is_blank(device: &dyn Device) -> bool {
     let len = device.size().min(BLANK);
     let is_zero = |at: u64| {
-        let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
+        let mut bytes = vec![0; bounded::<usize>(len)];
         device.data_from(at) >= at + len
             || device.read_at(at, &mut bytes).is_ok() && bytes.iter().all(|byte| *byte == 0)
     };

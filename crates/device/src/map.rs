@@ -8,7 +8,7 @@ use ondisk::block_map::{DIRECT, pointers_per_block};
 use ondisk::extent::{Entries, Node};
 use ondisk::geometry::Geometry;
 use ondisk::inode::{Inode, InodeFlags};
-use ondisk::units::Block;
+use ondisk::units::{Block, bounded};
 
 /// Most blocks of one map that are read: a hostile one may lead to the same block again and again.
 const NODES_MAX: usize = 1 << 16;
@@ -175,7 +175,7 @@ impl<E, R: FnMut(Block) -> Result<Vec<u8>, E>> Walk<'_, R> {
             return self.add(Run { logical, start, count: 1, unwritten: false });
         }
         let block = self.node(start)?;
-        let span = per_block.pow(u32::try_from(depth - 1).unwrap_or(0));
+        let span = per_block.pow(bounded::<u32>(depth - 1));
         for (at, word) in words(&block).enumerate() {
             self.below(word, logical + at as u64 * span, depth - 1, per_block)?;
         }

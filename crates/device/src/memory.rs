@@ -7,6 +7,7 @@ use std::io;
 use std::sync::{PoisonError, RwLock};
 
 use super::{Device, Protection, check_range};
+use ondisk::units::saturated;
 
 const CHUNK: u64 = 64 * 1024;
 
@@ -98,7 +99,7 @@ impl Device for MemoryDevice {
     }
 
     fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
-        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        let len = saturated::<usize>(len);
         check_range(self.size, offset, len, io::ErrorKind::WriteZero)?;
         let mut chunks = self.chunks.write().unwrap_or_else(PoisonError::into_inner);
         let (first, last) = (offset / CHUNK, (offset + len as u64) / CHUNK);

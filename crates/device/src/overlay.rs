@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use ondisk::invariant;
 use ondisk::journal::log::unescape;
-use ondisk::units::BlockSize;
+use ondisk::units::{BlockSize, bounded, saturated};
 
 use super::{Device, Protection, check_range};
 
@@ -96,7 +97,7 @@ impl Overlay {
     fn pieces(&self, mut offset: u64, mut len: usize) -> impl Iterator<Item = (u64, usize, usize)> + use<> {
         let size = self.block_size;
         std::iter::from_fn(move || {
-            let inside = usize::try_from(offset & u64::from(size.bytes() - 1)).unwrap_or(0);
+            let inside = bounded::<usize>(offset & u64::from(size.bytes() - 1));
             let step = len.min(size.bytes_usize() - inside);
             let piece = (step > 0).then_some((offset >> size.log2(), inside, step));
             offset += step as u64;
@@ -125,7 +126,10 @@ impl Device for Overlay {
                 None => self.base.read_at((block << log2) + inside as u64, piece)?,
                 Some(instead) => {
                     let bytes = self.whole(instead)?;
-                    piece.copy_from_slice(bytes.get(inside..inside + len).unwrap_or_default());
+                    piece.copy_from_slice(invariant!(
+                        bytes.get(inside..inside + len),
+                        "a piece lies in its block"
+                    ));
                 }
             }
             rest = behind;
@@ -143,16 +147,15 @@ impl Device for Overlay {
                 Some(instead) => self.whole(instead)?,
                 None => {
                     let start = block << self.block_size.log2();
-                    let room = usize::try_from(self.size() - start).unwrap_or(usize::MAX);
+                    let room = saturated::<usize>(self.size() - start);
                     let mut bytes = vec![0; self.block_size.bytes_usize()];
                     let end = room.min(bytes.len());
                     self.base.read_at(start, bytes.get_mut(..end).unwrap_or_default())?;
                     bytes.into_boxed_slice()
                 }
             };
-            if let Some(to) = bytes.get_mut(inside..inside + len) {
-                to.copy_from_slice(piece);
-            }
+            let to = bytes.get_mut(inside..inside + len);
+            invariant!(to, "a piece lies in its block").copy_from_slice(piece);
             if changed.len() as u64 >= self.most && !changed.contains_key(&block) {
                 return Err(io::Error::new(
                     io::ErrorKind::OutOfMemory,

@@ -8,6 +8,7 @@
 use std::io;
 
 use super::Device;
+use ondisk::units::bounded;
 
 mod grow;
 #[cfg(test)]
@@ -298,7 +299,7 @@ fn entries(disk: &dyn Device, header: &Header) -> Result<Option<Vec<u8>>, TableE
     else {
         return Ok(None);
     };
-    let mut table = vec![0; usize::try_from(len).unwrap_or(0)];
+    let mut table = vec![0; bounded::<usize>(len)];
     disk.read_at(start, &mut table)?;
     Ok(Some(table).filter(|table| crc_of(table) == header.entries_crc))
 }

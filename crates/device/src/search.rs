@@ -8,7 +8,7 @@ use std::io;
 use ondisk::geometry::Geometry;
 use ondisk::seal::Sealer;
 use ondisk::superblock::{RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
-use ondisk::units::Group;
+use ondisk::units::{Group, saturated};
 
 use crate::Device;
 
@@ -52,7 +52,7 @@ pub fn search(
     let mut piece = vec![0; PIECE + SUPERBLOCK_LEN];
     let mut at = data(disk, 0);
     while at < disk.size() && found.len() < MOST {
-        let len = usize::try_from(disk.size() - at).unwrap_or(usize::MAX).min(piece.len());
+        let len = saturated::<usize>(disk.size() - at).min(piece.len());
         let bytes = piece.get_mut(..len).unwrap_or_default();
         read(disk, at, bytes);
         for offset in (0..PIECE.min(len)).step_by(SECTOR) {

@@ -12,6 +12,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
+use ondisk::units::{bounded, saturated};
 use ondisk::{invariant, invariant_or};
 
 use super::{Device, Protection, check_range};
@@ -181,7 +182,7 @@ struct SnapshotView {
 }
 
 fn word_of(part: u64) -> usize {
-    usize::try_from(part / WORD).unwrap_or(usize::MAX)
+    bounded::<usize>(part / WORD)
 }
 
 fn bit_of(part: u64) -> u64 {
@@ -204,7 +205,7 @@ impl SnapshotView {
             let what = format!("the copy has {} bytes of {size}", to.size());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        let words = usize::try_from(size.div_ceil(PART).div_ceil(WORD)).unwrap_or(usize::MAX);
+        let words = bounded::<usize>(size.div_ceil(PART).div_ceil(WORD));
         Ok(SnapshotView {
             now,
             to,
@@ -221,7 +222,7 @@ impl SnapshotView {
     }
 
     fn lock(&self, part: u64) -> PartLock<'_> {
-        let at = usize::try_from(part % LOCKS as u64).unwrap_or(0);
+        let at = bounded::<usize>(part % LOCKS as u64);
         PartLock(self.locks[at].lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -284,7 +285,7 @@ impl Device for SnapshotView {
         let mut at = offset;
         while !rest.is_empty() {
             let part = at >> PART_LOG2;
-            let room = usize::try_from(((part + 1) << PART_LOG2) - at).unwrap_or(usize::MAX);
+            let room = saturated::<usize>(((part + 1) << PART_LOG2) - at);
             let len = room.min(rest.len());
             let (piece, behind) = std::mem::take(&mut rest).split_at_mut(len);
             let _one = self.lock(part);

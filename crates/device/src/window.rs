@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::{Device, Protection, check_range};
+use ondisk::units::saturated;
 
 /// A range of bytes of another device, addressed from zero.
 pub struct Window {
@@ -49,7 +50,7 @@ impl Device for Window {
     }
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        let checked = usize::try_from(len).unwrap_or(usize::MAX);
+        let checked = saturated::<usize>(len);
         check_range(self.size, offset, checked, io::ErrorKind::WriteZero)?;
         self.inner.discard(self.start + offset, len)
     }
@@ -73,7 +74,7 @@ impl Device for Window {
     }
 
     fn zero_fast(&self, offset: u64, len: u64, keeps: bool) -> io::Result<()> {
-        let checked = usize::try_from(len).unwrap_or(usize::MAX);
+        let checked = saturated::<usize>(len);
         check_range(self.size, offset, checked, io::ErrorKind::WriteZero)?;
         self.inner.zero_fast(self.start + offset, len, keeps)
     }
@@ -88,7 +89,7 @@ impl Device for Window {
     }
 
     fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
-        let checked = usize::try_from(len).unwrap_or(usize::MAX);
+        let checked = saturated::<usize>(len);
         check_range(self.size, offset, checked, io::ErrorKind::WriteZero)?;
         self.inner.write_zeros(self.start + offset, len)
     }

@@ -92,8 +92,8 @@ pub(crate) fn policies(view: View<'_>, raw: &RawSuperblock, options: &OpenOption
         // One that is out of range is none, as for ext4.
         let _ = placing.set(tunable, stripe);
     }
-    let (blocks, inodes) = placing.make().map_err(|error| Error::Invalid(error.to_string()))?;
-    Ok((options.own_block_policy().unwrap_or(blocks), inodes))
+    let Policies { blocks, inodes } = placing.make().map_err(|error| Error::Invalid(error.to_string()))?;
+    Ok(Policies { blocks: options.own_block_policy().unwrap_or(blocks), inodes })
 }
 
 fn of_root(view: View<'_>) -> Option<Placing> {

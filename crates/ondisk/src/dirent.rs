@@ -13,11 +13,11 @@
 //! Entries cover a block without gaps. With metadata checksums the last 12 bytes are a tail in the
 //! shape of an unused entry, which holds the checksum ([`crate::seal`] computes it).
 
-use crate::invariant_or;
 mod name;
 
 use crate::features::{Features, Incompat};
 use crate::inode::FileType;
+use crate::invariant_or;
 use crate::seal::DIRECTORY_TAIL_LEN;
 use crate::units::{BlockSize, InodeNumber, low_u32};
 

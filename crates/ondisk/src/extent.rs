@@ -5,7 +5,7 @@
 //! file system.
 
 use crate::invariant_or;
-use crate::units::{Block, FileBlock, high_u32, join_u64, low_u16, low_u32};
+use crate::units::{Block, FileBlock, high_u32, join_u64, low_u16, low_u32, saturated};
 
 /// `eh_magic`.
 pub const EXTENT_MAGIC: u16 = 0xF30A;
@@ -158,7 +158,7 @@ pub struct Node {
 /// Entries that fit into a node of `len` bytes.
 #[must_use]
 pub fn capacity(len: usize) -> u16 {
-    u16::try_from((len / ENTRY_LEN).saturating_sub(1)).unwrap_or(u16::MAX)
+    saturated::<u16>((len / ENTRY_LEN).saturating_sub(1))
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {

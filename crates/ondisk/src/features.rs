@@ -246,14 +246,15 @@ impl Features {
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> =
             FEATURE_NAMES.iter().filter(|f| self.has(f.bit)).map(|f| f.name.to_owned()).collect();
-        names.extend(self.unnamed().map(unnamed_name));
+        names.extend(self.unnamed().map(|(letter, bit)| unnamed_name(letter, bit)));
         names
     }
 
     /// Names of features that let all read the volume and only those who know them write it, and that nothing here knows.
     #[must_use]
     pub fn unknown_to_writers(&self) -> Vec<String> {
-        self.unnamed().filter(|(letter, _)| *letter == 'R').map(unnamed_name).collect()
+        let unnamed = self.unnamed().filter(|(letter, _)| *letter == 'R');
+        unnamed.map(|(letter, bit)| unnamed_name(letter, bit)).collect()
     }
 
     fn unnamed(&self) -> impl Iterator<Item = (char, u32)> + use<> {
@@ -303,7 +304,7 @@ impl Features {
 }
 
 /// The name of a bit without one, as e2fsprogs spell it.
-fn unnamed_name((letter, bit): (char, u32)) -> String {
+fn unnamed_name(letter: char, bit: u32) -> String {
     format!("FEATURE_{letter}{bit}")
 }
 

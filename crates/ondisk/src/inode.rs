@@ -226,6 +226,12 @@ impl Timestamp {
     /// Latest second a 128-byte inode can hold (2038-01-19).
     pub const LATEST_OLD: i64 = i32::MAX as i64;
 
+    /// Seconds for fields without a sign: a time before 1970 is 0 there.
+    #[must_use]
+    pub fn since_1970(self) -> u64 {
+        u64::try_from(self.seconds).unwrap_or(0)
+    }
+
     /// A time of whole seconds.
     #[must_use]
     pub fn from_seconds(seconds: i64) -> Self {

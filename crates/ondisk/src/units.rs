@@ -7,6 +7,8 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
+use crate::invariant_or;
+
 macro_rules! unit {
     ($(#[$doc:meta])* $name:ident($raw:ty), $prefix:literal) => {
         $(#[$doc])*
@@ -215,4 +217,67 @@ pub fn high_u16(value: u32) -> u16 {
 #[must_use]
 pub fn join_u32(high: u16, low: u16) -> u32 {
     u32::from(high) << 16 | u32::from(low)
+}
+
+/// Unsigned numbers that others are narrowed to.
+pub trait Unsigned: private::Sealed + Copy {
+    /// The largest one.
+    const LARGEST: Self;
+}
+
+mod private {
+    pub trait Sealed {}
+}
+
+macro_rules! unsigned {
+    ($($number:ty),*) => {
+        $(
+            impl private::Sealed for $number {}
+
+            impl Unsigned for $number {
+                const LARGEST: Self = <$number>::MAX;
+            }
+        )*
+    };
+}
+
+unsigned!(u8, u16, u32, u64, usize);
+
+/// Narrows a number that is a limit, a length or a place: the largest one stands for all that are larger.
+///
+/// That is right where a larger number would change nothing: it is cut to what a buffer holds, or nothing lies there.
+/// Negative numbers are not among them.
+#[must_use]
+#[inline]
+pub fn saturated<T: Unsigned>(number: impl TryInto<T>) -> T {
+    number.try_into().unwrap_or(T::LARGEST)
+}
+
+/// Narrows a number that its bounds keep in the smaller type.
+///
+/// One that does not fit is a broken invariant, so bytes of an image must not lead to it.
+///
+/// # Panics
+/// In debug builds, if it does not fit. Otherwise it becomes the largest one.
+#[must_use]
+#[inline]
+#[track_caller]
+pub fn bounded<T: Unsigned>(number: impl TryInto<T>) -> T {
+    invariant_or!(number.try_into(), T::LARGEST, "a number fits, as its bounds say")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_cut_to_the_largest_number() {
+        assert_eq!((saturated::<u32>(7_u64), saturated::<u16>(1_u64 << 40)), (7, u16::MAX));
+    }
+
+    #[test]
+    #[cfg_attr(debug_assertions, should_panic = "a number fits")]
+    fn a_number_outside_of_its_bounds_is_a_defect() {
+        assert_eq!((bounded::<u8>(255_u64), bounded::<u8>(256_u64)), (255, 255));
+    }
 }

@@ -23,7 +23,7 @@ use crate::sync::{SLOTS, slot, yield_now};
 use crate::timing::{Clock, LockKind, LockTimes};
 use crate::view::View;
 use ondisk::invariant_or;
-use ondisk::units::{Cluster, ClusterRun, Group};
+use ondisk::units::{Cluster, ClusterRun, Group, bounded, saturated};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ impl Engine {
     ) -> Result<Self, Contradiction> {
         let events = EventReporter::new(sink);
         let accounting = Arc::new(FreeAccounting::new(events.clone()));
-        Self::with_accounting((layout, policy), accounting, events, true)
+        Self::with_accounting(layout, policy, accounting, events, true)
     }
 
     /// An engine for the same volume in another shape, of which no group is described yet. What was promised by this one
@@ -102,7 +102,7 @@ impl Engine {
     /// [`Contradiction::Layout`] for an impossible geometry.
     pub fn successor(&self, layout: Layout, policy: Box<dyn BlockPolicy>) -> Result<Self, Contradiction> {
         let (accounting, events) = (Arc::clone(&self.shared.accounting), self.shared.events.clone());
-        Self::with_accounting((layout, policy), accounting, events, false)
+        Self::with_accounting(layout, policy, accounting, events, false)
     }
 
     /// Takes the place of the engine that this one is the successor of, which is not used any more. No grant of it may be
@@ -113,7 +113,8 @@ impl Engine {
     }
 
     fn with_accounting(
-        (layout, policy): (Layout, Box<dyn BlockPolicy>),
+        layout: Layout,
+        policy: Box<dyn BlockPolicy>,
         accounting: Arc<FreeAccounting>,
         events: EventReporter,
         is_counted: bool,
@@ -202,7 +203,7 @@ impl Engine {
     /// promise.
     pub fn allocate_promised(&self, promise: &mut Promise, request: &Request) -> Result<Grant, Refusal> {
         let asked = request.ordered(self.layout().clusters);
-        let left = u32::try_from(promise.count()).unwrap_or(u32::MAX);
+        let left = saturated::<u32>(promise.count());
         let found =
             if asked.min > left { Err(Refusal::NoSpace) } else { self.shared.find(&asked.at_most(left)) };
         promise.spend(found.map_or(0, |run| run.count));
@@ -341,7 +342,7 @@ impl Engine {
         let end = start + u64::from(self.layout().clusters_of(group));
         for claim in self.shared.policy.claims() {
             for cluster in claim.start.0.max(start)..claim.end().min(end) {
-                let bit = usize::try_from(cluster - start).unwrap_or(usize::MAX);
+                let bit = bounded::<usize>(cluster - start);
                 if let Some(byte) = out.get_mut(bit / 8) {
                     *byte &= !(1 << (bit % 8));
                 }

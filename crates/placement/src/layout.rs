@@ -4,7 +4,7 @@
 //! caller describes that as used runs) and bytes, but for the size of a cluster.
 
 use crate::request::Contradiction;
-use ondisk::units::{Cluster, Group};
+use ondisk::units::{Cluster, Group, saturated};
 
 /// Clusters of a full region: 4 KiB of bitmap, independent of the block size.
 pub(crate) const REGION: u32 = 32_768;
@@ -74,7 +74,7 @@ impl Layout {
     #[must_use]
     pub fn group_of(&self, cluster: Cluster) -> Group {
         let group = cluster.0 / u64::from(self.clusters_per_group.max(1));
-        Group(u32::try_from(group).unwrap_or(u32::MAX))
+        Group(saturated::<u32>(group))
     }
 
     /// Flex groups of the volume.

@@ -90,7 +90,12 @@ pub enum PlacingError {
 }
 
 /// Policies of a volume: for blocks, and for directories and inodes.
-pub type Policies = (Box<dyn BlockPolicy>, Box<dyn DirectoryPolicy>);
+pub struct Policies {
+    /// Chooses blocks.
+    pub blocks: Box<dyn BlockPolicy>,
+    /// Chooses inodes, those of directories above all.
+    pub inodes: Box<dyn DirectoryPolicy>,
+}
 
 /// Placement of a volume: policies, if they were chosen, and parameters, as far as they were set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -223,7 +228,7 @@ impl Placing {
         let (blocks, inodes) = (self.blocks.unwrap_or_default(), self.inodes.unwrap_or_default());
         let of_blocks = self.values_of(Decides::Blocks, blocks.name())?;
         let of_inodes = self.values_of(Decides::Inodes, inodes.name())?;
-        Ok((blocks.tuned(&of_blocks)?, inodes.tuned(&of_inodes)?))
+        Ok(Policies { blocks: blocks.tuned(&of_blocks)?, inodes: inodes.tuned(&of_inodes)? })
     }
 
     fn values_of(

@@ -3,6 +3,7 @@
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{CachePadded, Mutex, SLOTS, lock, slot};
 use crate::timing::Timer;
+use ondisk::invariant_or;
 use ondisk::units::Group;
 
 macro_rules! counters {
@@ -190,9 +191,7 @@ impl Stats {
     }
 
     pub(crate) fn add(&mut self, counter: Counter, count: u64) {
-        if let Some(total) = self.plain.get_mut(counter as usize) {
-            *total += count;
-        }
+        *invariant_or!(self.plain.get_mut(counter as usize), return, "each counter has a place") += count;
     }
 
     /// Every counter with its name, zeros included.

@@ -16,6 +16,7 @@ pub use recorder::Recorder;
 
 use crate::layout::Layout;
 use crate::request::Kind;
+use ondisk::units::bounded;
 
 /// First bytes of a trace.
 pub const MAGIC: [u8; 8] = *b"PLATTRC\n";
@@ -115,10 +116,10 @@ fn put(out: &mut Vec<u8>, value: u64) {
     let mut rest = value;
     while rest >= 0x80 {
         // The mask leaves seven bits.
-        out.push(u8::try_from(rest & 0x7F).unwrap_or(0) | 0x80);
+        out.push(bounded::<u8>(rest & 0x7F) | 0x80);
         rest >>= 7;
     }
-    out.push(u8::try_from(rest).unwrap_or(0));
+    out.push(bounded::<u8>(rest));
 }
 
 fn put_name(out: &mut Vec<u8>, name: Name) {

@@ -4,7 +4,7 @@
 
 use crate::index::Scan;
 use crate::index::map::{FreeMap, Need};
-use crate::index::region::{CHUNK, Lengths};
+use crate::index::region::{CHUNK, Lengths, NearLimits};
 use crate::layout::Layout;
 use crate::request::{Refusal, Request};
 use crate::stats::{Counter, Counters, Criterion, CriterionStats};
@@ -192,7 +192,8 @@ impl View<'_> {
     #[must_use]
     pub fn tightest_beside(&self, request: &Request, within: u32, below: u32) -> Option<Cluster> {
         let mut scan = Scan::default();
-        let found = self.map.tightest_beside(request.goal, request.want, (within, below), &mut scan);
+        let found =
+            self.map.tightest_beside(request.goal, request.want, NearLimits { within, below }, &mut scan);
         self.scanned(scan);
         found
     }

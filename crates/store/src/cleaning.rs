@@ -69,7 +69,13 @@ pub fn clean(store: &Arc<Store>, grace: Duration, dry: bool) -> Result<Cleaned> 
         // Nothing is written, not even to ask for the store's time.
         let census = Census::take(store, None)?;
         let now = SystemTime::now();
-        return Ok(Sweep::sort(store, &census, &condemned(store)?.0, (now, now, grace))?.cleaned);
+        return Ok(Sweep::sort(
+            store,
+            &census,
+            &condemned(store)?.0,
+            Times { begun: now, marked: now, grace },
+        )?
+        .cleaned);
     }
     let now = marks::now(store)?;
     let running = Running::begin(store, now)?;
@@ -80,7 +86,8 @@ pub fn clean(store: &Arc<Store>, grace: Duration, dry: bool) -> Result<Cleaned> 
     let (old, version) = condemned(store)?;
     let census = Census::take(store, Some(now))?;
     // What nobody refers to now may have been in use until a moment ago.
-    let sweep = Sweep::sort(store, &census, &old, (now, marks::now(store)?, grace))?;
+    let times = Times { begun: now, marked: marks::now(store)?, grace };
+    let sweep = Sweep::sort(store, &census, &old, times)?;
     census.write_down(store)?;
     let remove = |key: &String, (): &mut ()| {
         running.is_good()?;
@@ -103,14 +110,20 @@ struct Sweep {
     room: u64,
 }
 
+/// Times that decide what becomes of an object that nobody refers to.
+#[derive(Clone, Copy)]
+struct Times {
+    /// The clean-up began.
+    begun: SystemTime,
+    /// All that is referred to was marked.
+    marked: SystemTime,
+    /// Time that an object is condemned before it is removed.
+    grace: Duration,
+}
+
 impl Sweep {
     /// Sorts what is listed: by the times when the clean-up began, and when all was marked.
-    fn sort(
-        store: &Store,
-        census: &Census,
-        old: &BTreeMap<String, u64>,
-        (begun, marked, grace): (SystemTime, SystemTime, Duration),
-    ) -> Result<Self> {
+    fn sort(store: &Store, census: &Census, old: &BTreeMap<String, u64>, times: Times) -> Result<Self> {
         let taken: u64 = old.keys().map(|key| bytes_condemned(key)).sum();
         let mut sweep = Sweep { room: REPLACED_MAX.saturating_sub(taken), ..Sweep::default() };
         for prefix in PREFIXES {
@@ -121,11 +134,12 @@ impl Sweep {
                     // One that was written again since then has a new time.
                     let is_old = |since: u64| seconds(listed.modified) < since;
                     let since = old.get(&listed.key);
-                    let since = since.map(|since| if is_old(*since) { *since } else { seconds(marked) });
-                    if listed.modified >= begun {
+                    let since =
+                        since.map(|since| if is_old(*since) { *since } else { seconds(times.marked) });
+                    if listed.modified >= times.begun {
                         sweep.cleaned.wait(&listed);
                     } else {
-                        sweep.unused(listed, since, (seconds(begun), seconds(marked), grace));
+                        sweep.unused(listed, since, times);
                     }
                 }
                 Ok(())
@@ -141,8 +155,9 @@ impl Sweep {
         }
     }
 
-    fn unused(&mut self, listed: Listed, since: Option<u64>, (begun, marked, grace): (u64, u64, Duration)) {
-        if since.is_some_and(|since| begun.saturating_sub(since) >= grace.as_secs()) {
+    fn unused(&mut self, listed: Listed, since: Option<u64>, times: Times) {
+        let is_due = |since: u64| seconds(times.begun).saturating_sub(since) >= times.grace.as_secs();
+        if since.is_some_and(is_due) {
             self.cleaned.removed += 1;
             self.cleaned.removed_bytes += listed.size;
             self.due.push(listed.key);
@@ -152,7 +167,7 @@ impl Sweep {
             // What the list has no room for is condemned by a later clean-up.
             if let Some(room) = self.room.checked_sub(bytes) {
                 self.room = room;
-                self.waiting.insert(listed.key, since.unwrap_or(marked));
+                self.waiting.insert(listed.key, since.unwrap_or(seconds(times.marked)));
             }
         }
     }
@@ -167,8 +182,10 @@ mod tests {
     fn no_more_is_condemned_than_the_list_has_room_for() {
         let listed = |key: &str| Listed { key: key.to_owned(), size: 10, modified: SystemTime::UNIX_EPOCH };
         let mut sweep = Sweep { room: 60, ..Sweep::default() };
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let times = Times { begun: at(100), marked: at(200), grace: Duration::from_secs(60) };
         for (key, since) in [("chunk/a", None), ("chunk/b", None), ("chunk/c", None), ("chunk/d", Some(50))] {
-            sweep.unused(listed(key), since, (100, 200, Duration::from_secs(60)));
+            sweep.unused(listed(key), since, times);
         }
         let waiting: Vec<_> = sweep.waiting.iter().map(|(key, since)| (&key[6..], *since)).collect();
         assert_eq!(waiting, [("a", 200), ("b", 200), ("d", 50)]);

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use platfs_device::units::bounded;
+
 /// Where bytes come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
@@ -23,7 +25,7 @@ impl Source {
         match self {
             Source::Zeros => Source::Zeros,
             Source::At { object, offset } => {
-                let more = u32::try_from(bytes).unwrap_or(u32::MAX);
+                let more = bounded::<u32>(bytes);
                 Source::At { object, offset: offset.saturating_add(more) }
             }
         }

@@ -94,7 +94,7 @@ fn forked(store: &Arc<Store>, old: &Manifest, to: &str, epoch: u64) -> Result<Ma
     if !old.segments.is_empty() {
         // The log goes on in the old volume, and not in this one.
         let (mut view, reader) = (View::new(store, old), Reader::new(Arc::clone(store)));
-        manifest.segments = replay(store, old, (&mut view, &reader), false)?.segments;
+        manifest.segments = replay(store, old, &mut view, &reader, false)?.segments;
     }
     Ok(manifest)
 }

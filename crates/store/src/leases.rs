@@ -82,7 +82,7 @@ impl Lease {
             let refused = || Error::Refused("`store gc` is under way: try again when it has ended".into());
             let mark = store.objects().head(RUNNING)?.ok_or_else(refused)?;
             let now = now(store)?;
-            let is_void = is_void(store, (&mark, &text), now);
+            let is_void = is_void(store, &mark, &text, now);
             match text.starts_with(ENDED) {
                 true if is_void => {}
                 true => {
@@ -151,7 +151,7 @@ pub(crate) fn is_leased(store: &Store, now: SystemTime) -> Result<bool> {
         match store.objects().get(&lease.key, MARK_MAX) {
             Ok(mark) => {
                 let text = String::from_utf8_lossy(&mark.bytes);
-                if is_void(store, (&lease, &text), now) {
+                if is_void(store, &lease, &text, now) {
                     fence(store, &text)?;
                     store.objects().remove(&lease.key)?;
                 } else {
@@ -222,7 +222,7 @@ impl Running {
             None => store.objects().create(RUNNING, &own()),
             Some((text, version)) => {
                 let mark = store.objects().head(RUNNING)?;
-                let is_void = mark.is_some_and(|mark| is_void(store, (&mark, &text), now));
+                let is_void = mark.is_some_and(|mark| is_void(store, &mark, &text, now));
                 if !text.starts_with(ENDED) && !is_void {
                     let why =
                         "another clean-up is under way, or was lost on another host less than a day ago";
@@ -318,7 +318,7 @@ fn is_over(text: &str) -> bool {
 }
 
 /// True if a mark is void: it is old, it ended, or its process was one of this host and has ended.
-fn is_void(store: &Store, (mark, text): (&Listed, &str), now: SystemTime) -> bool {
+fn is_void(store: &Store, mark: &Listed, text: &str, now: SystemTime) -> bool {
     let age = now.duration_since(mark.modified).unwrap_or_default();
     // What its process asked for last may still be under way.
     let may_linger = age < store.objects().lingers();

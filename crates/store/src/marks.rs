@@ -152,7 +152,7 @@ mod tests {
     /// Threads that were there once waited for ever for those that could not be made.
     #[test]
     fn who_gets_fewer_threads_than_it_wants_comes_to_its_end() {
-        let status = again::ended(&mut again::test("marks::tests::worker", (LIMITED, "1")));
+        let status = again::ended(&mut again::test("marks::tests::worker", LIMITED, "1"));
         assert_eq!(status.code(), Some(77));
     }
 }

@@ -1,6 +1,7 @@
 //! Brings an image into a store: only chunks that are not there travel, and the volume appears when all are.
 
 use platfs_device::invariant;
+use platfs_device::units::bounded;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -202,7 +203,7 @@ impl Job<'_> {
             self.progress.new_bytes.fetch_add(len, Ordering::Relaxed);
             self.progress.sent_bytes.fetch_add(packed.len() as u64, Ordering::Relaxed);
         }
-        Ok(Some((number, name, u32::try_from(len).unwrap_or(u32::MAX))))
+        Ok(Some((number, name, bounded::<u32>(len))))
     }
 
     fn is_there(&self, key: &str, name: &Hash) -> Result<bool> {
@@ -271,7 +272,7 @@ fn leaf(chunks: &[ChunkOfImage]) -> Leaf {
     for (number, name, len) in chunks {
         let object = *known.entry(*name).or_insert_with(|| {
             leaf.objects.push(Target::Chunk { hash: *name, len: *len });
-            u32::try_from(leaf.objects.len() - 1).unwrap_or(u32::MAX)
+            bounded::<u32>(leaf.objects.len() - 1)
         });
         leaf.extents.push(Extent { start: number * CHUNK as u64, len: *len, object, offset: 0 });
     }

@@ -42,7 +42,7 @@ impl Stored {
     pub fn with_manifest(store: &Arc<Store>, manifest: Manifest) -> Result<Self> {
         let mut view = View::new(store, &manifest);
         let reader = Arc::new(Reader::new(Arc::clone(store)));
-        replay(store, &manifest, (&mut view, &reader), false)?;
+        replay(store, &manifest, &mut view, &reader, false)?;
         let ahead = Ahead::new(Arc::clone(&reader), manifest.size);
         Ok(Stored { view, reader, ahead, manifest })
     }

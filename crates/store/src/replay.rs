@@ -32,7 +32,8 @@ pub(crate) struct End {
 pub(crate) fn replay(
     store: &Store,
     manifest: &Manifest,
-    (view, reader): (&mut View, &Reader),
+    view: &mut View,
+    reader: &Reader,
     seal: bool,
 ) -> Result<End> {
     let mut end = End { segments: Vec::new(), before: [0; 32], local: HashMap::new() };

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::error::{Error, Result};
 use crate::format::log;
 use crate::format::manifest::Manifest;
-use crate::format::map::{MAP_MAX, Target, leaves};
+use crate::format::map::{MAP_MAX, Target};
 use crate::format::{Hash, VolumeId, unhex};
 use crate::keys::{KeyKind, Kind, key_of, key_of_log};
 use crate::known;
@@ -137,7 +137,8 @@ impl Room {
 
 /// Looks at each volume; what they refer to, and what `look` gathered beside that.
 fn looked_at<G: Default + Send>(
-    (store, most): (&Store, usize),
+    store: &Store,
+    most: usize,
     manifests: &[Manifest],
     look: impl Fn(&Manifest, &Room, &mut G) -> Result<()> + Sync,
 ) -> Result<(Marked, Vec<G>)> {
@@ -170,7 +171,7 @@ impl Marked {
 pub(crate) fn marked(store: &Arc<Store>, manifests: &[Manifest]) -> Result<Marked> {
     let look = |manifest: &Manifest, room: &Room, (): &mut ()| {
         let mut own = Marked::default();
-        let done = mark(store, manifest, (&mut own, room));
+        let done = mark(store, manifest, &mut own, room);
         room.merge(own);
         match done {
             // A claim comes before it is known that all is there.
@@ -178,13 +179,13 @@ pub(crate) fn marked(store: &Arc<Store>, manifests: &[Manifest]) -> Result<Marke
             done => done,
         }
     };
-    looked_at((store, MARKED), manifests, look).map(|(all, _)| all)
+    looked_at(store, MARKED, manifests, look).map(|(all, _)| all)
 }
 
 /// Collects the references of volumes, for one that removes nothing: each as it is when that is read.
 pub(crate) fn marked_now(store: &Arc<Store>, manifests: &[Manifest]) -> Result<Marked> {
     let look = |manifest: &Manifest, room: &Room, (): &mut ()| mark_now(store, manifest, room);
-    looked_at((store, MARKED), manifests, look).map(|(all, _)| all)
+    looked_at(store, MARKED, manifests, look).map(|(all, _)| all)
 }
 
 /// Adds what a volume refers to. One that was written or removed meanwhile is looked at again: what it was before may be
@@ -193,7 +194,7 @@ fn mark_now(store: &Arc<Store>, manifest: &Manifest, room: &Room) -> Result<()> 
     let mut manifest = manifest.clone();
     for _ in 0..TRIES {
         let mut own = Marked::default();
-        let done = mark(store, &manifest, (&mut own, room));
+        let done = mark(store, &manifest, &mut own, room);
         match done {
             Ok(()) => room.merge(own),
             Err(_) => room.forget(own),
@@ -212,10 +213,10 @@ fn mark_now(store: &Arc<Store>, manifest: &Manifest, room: &Room) -> Result<()> 
 }
 
 /// Adds what a volume refers to.
-fn mark(store: &Arc<Store>, manifest: &Manifest, (marked, room): (&mut Marked, &Room)) -> Result<()> {
+fn mark(store: &Arc<Store>, manifest: &Manifest, marked: &mut Marked, room: &Room) -> Result<()> {
     let mut view = View::new(store, manifest);
     let reader = Reader::new(Arc::clone(store));
-    let end = replay(store, manifest, (&mut view, &reader), false)?;
+    let end = replay(store, manifest, &mut view, &reader, false)?;
     for (segment, ended) in manifest.segments.iter().zip(&end.segments) {
         (ended.first..ended.end).for_each(|seq| {
             marked.keys.insert(key_of_log(&segment.volume, segment.epoch, seq));
@@ -226,22 +227,26 @@ fn mark(store: &Arc<Store>, manifest: &Manifest, (marked, room): (&mut Marked, &
     }
     let owner = Arc::new(Owner { name: manifest.name.clone(), size: manifest.size });
     view.targets.iter().try_for_each(|target| room.note(marked, *target, &owner))?;
-    mark_map(store, (&view.base, manifest), &owner, (marked, room))
-}
-
-fn mark_map(
-    store: &Arc<Store>,
-    (base, manifest): (&Base, &Manifest),
-    owner: &Arc<Owner>,
-    (marked, room): (&mut Marked, &Room),
-) -> Result<()> {
     if manifest.map == [0; 32] {
         return Ok(());
     }
     marked.keys.insert(key_of(Kind::Map, &manifest.map));
+    // A volume without bytes has no leaf.
+    if manifest.size == 0 {
+        return Ok(());
+    }
+    mark_leaves(store, &view.base, marked, |marked, target| room.note(marked, target, &owner))
+}
+
+/// Adds the leaves of a map, and hands over what they refer to.
+fn mark_leaves(
+    store: &Arc<Store>,
+    base: &Base,
+    marked: &mut Marked,
+    note: impl Fn(&mut Marked, Target) -> Result<()>,
+) -> Result<()> {
     let names = base.names()?.to_vec();
-    let there: Vec<(u64, Hash)> =
-        (0..leaves(manifest.size)).zip(names).filter(|(_, name)| *name != [0; 32]).collect();
+    let there: Vec<(u64, Hash)> = (0..).zip(names).filter(|(_, name)| *name != [0; 32]).collect();
     for (at, (number, name)) in there.iter().enumerate() {
         if at % LEAVES == 0 && there.len() > 1 {
             let some = there.get(at..there.len().min(at + LEAVES)).unwrap_or_default();
@@ -251,7 +256,7 @@ fn mark_map(
         }
         marked.keys.insert(key_of(Kind::Map, name));
         let leaf = base.leaf(*number)?;
-        leaf.objects.iter().try_for_each(|target| room.note(marked, *target, owner))?;
+        leaf.objects.iter().try_for_each(|target| note(marked, *target))?;
     }
     Ok(())
 }
@@ -341,7 +346,7 @@ pub fn verify(store: &Arc<Store>, found: &mut dyn FnMut(Finding)) -> Result<u64>
     let look = |manifest: &Manifest, room: &Room, findings: &mut Vec<Finding>| {
         noted(&manifest.name, mark_now(store, manifest, room), "", findings)
     };
-    let (marked, findings) = looked_at((store, MARKED), &manifests, look)?;
+    let (marked, findings) = looked_at(store, MARKED, &manifests, look)?;
     let mut findings = findings.concat();
     let reader = Reader::new(Arc::clone(store));
     let held: Vec<(Target, Arc<Owner>)> = marked.targets.into_values().collect();
@@ -418,7 +423,7 @@ mod tests {
 
     fn looked(store: &Arc<Store>, most: usize, manifests: &[Manifest]) -> Result<usize> {
         let look = |manifest: &Manifest, room: &Room, (): &mut ()| mark_now(store, manifest, room);
-        looked_at((store, most), manifests, look).map(|(all, _)| all.targets.len())
+        looked_at(store, most, manifests, look).map(|(all, _)| all.targets.len())
     }
 
     #[test]
@@ -439,7 +444,7 @@ mod tests {
         for manifest in &manifests {
             mark_now(&store, manifest, &room).unwrap();
             let mut own = Marked::default();
-            mark(&store, &Manifest { map: manifest.map, ..example() }, (&mut own, &room)).unwrap();
+            mark(&store, &Manifest { map: manifest.map, ..example() }, &mut own, &room).unwrap();
             room.forget(own);
         }
         assert_eq!(room.taken.load(Ordering::Relaxed), 8);

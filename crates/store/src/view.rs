@@ -3,6 +3,7 @@
 //! Owns: the leaves that are in memory, and reading bytes by them. Excludes writing.
 
 use platfs_device::invariant;
+use platfs_device::units::bounded;
 use std::collections::HashMap;
 use std::hash::Hash as Hashed;
 use std::io;
@@ -48,7 +49,7 @@ impl<K, T> Default for ByteCache<K, T> {
 
 impl<K: Eq + Hashed, T> ByteCache<K, T> {
     /// Keeps one more, in the place of all others where they would be more than that many bytes together.
-    fn put(&mut self, name: K, one: Arc<T>, (bytes, most): (usize, usize)) {
+    fn put(&mut self, name: K, one: Arc<T>, bytes: usize, most: usize) {
         // Two threads may have fetched it.
         if let Some(kept) = self.all.get_mut(&name) {
             *kept = one;
@@ -85,7 +86,7 @@ impl Base {
         }
         let count = leaves(self.size);
         let names = if self.root == [0; 32] {
-            vec![[0; 32]; usize::try_from(count).unwrap_or(0)]
+            vec![[0; 32]; bounded::<usize>(count)]
         } else if count <= 1 {
             vec![self.root]
         } else {
@@ -106,14 +107,15 @@ impl Base {
             return Ok(Arc::clone(leaf));
         }
         let names = self.names()?;
-        let name = usize::try_from(number).ok().and_then(|at| names.get(at)).copied().unwrap_or_default();
+        let name = usize::try_from(number).ok().and_then(|at| names.get(at));
+        let name = *invariant!(name, "an index has a name for each leaf of the volume");
         if name == [0; 32] {
             return Ok(Arc::default());
         }
         let bytes = self.store.contents(Kind::Map, &name, MAP_MAX)?;
         let damaged = |why| Error::damaged(key_of(Kind::Map, &name), why);
         let leaf = Arc::new(Map::leaf(&bytes, number, self.size).map_err(damaged)?);
-        lock().put(number, Arc::clone(&leaf), (bytes_of_leaf(&leaf), LEAVES));
+        lock().put(number, Arc::clone(&leaf), bytes_of_leaf(&leaf), LEAVES);
         Ok(leaf)
     }
 
@@ -205,13 +207,14 @@ impl Reader {
     pub(crate) fn remember(&self, hash: Hash, header: Header) -> Arc<Header> {
         let mut headers = self.headers.lock().unwrap_or_else(PoisonError::into_inner);
         let (bytes, header) = (bytes_of_header(&header), Arc::new(header));
-        headers.put(hash, Arc::clone(&header), (bytes, HEADERS));
+        headers.put(hash, Arc::clone(&header), bytes, HEADERS);
         header
     }
 
     /// True if a part of an object is on this host. What the cache has is unpacked when it is read: ahead of that it would
     /// push others out of memory, which would be unpacked again and again.
-    pub(crate) fn is_at_hand(&self, (target, range): &Wanted) -> bool {
+    pub(crate) fn is_at_hand(&self, wanted: &Wanted) -> bool {
+        let (target, range) = wanted;
         match target {
             Target::Chunk { hash, .. } => self.store.is_kept(hash),
             Target::Log { header, .. } => {
@@ -292,7 +295,7 @@ impl View {
 
     /// Lays an object of the log over what there is.
     pub(crate) fn apply(&mut self, header: &Header, hash: Hash) {
-        let object = u32::try_from(self.targets.len()).unwrap_or(u32::MAX);
+        let object = bounded::<u32>(self.targets.len());
         let Header { volume, epoch, seq, data_len, .. } = *header;
         self.targets.push(Target::Log { volume, epoch, seq, header: hash, len: data_len });
         for extent in &header.extents {
@@ -309,8 +312,9 @@ impl View {
                 None => found.extend(self.base.pieces(piece.start, piece.len)?),
                 Some(Source::Zeros) => found.push((piece.start, piece.len, None)),
                 Some(Source::At { object, offset }) => {
-                    let target = self.targets.get(object as usize).copied();
-                    found.push((piece.start, piece.len, target.map(|target| (target, offset))));
+                    let target =
+                        *invariant!(self.targets.get(object as usize), "what was laid has its object");
+                    found.push((piece.start, piece.len, Some((target, offset))));
                 }
             }
         }
@@ -340,7 +344,7 @@ pub(crate) type Wanted = (Target, Range<u32>);
 pub(crate) fn wanted(runs: &[Run]) -> impl Iterator<Item = Wanted> {
     runs.iter().filter_map(|(_, len, place)| {
         let (target, offset) = (*place)?;
-        let len = u32::try_from(*len).unwrap_or(u32::MAX);
+        let len = bounded::<u32>(*len);
         Some((target, offset..offset.saturating_add(len)))
     })
 }
@@ -360,12 +364,12 @@ mod tests {
     #[test]
     fn what_two_threads_fetched_counts_once() {
         let mut kept = ByteCache::default();
-        (0..3).for_each(|one| kept.put("a", Arc::new(one), (10, 25)));
+        (0..3).for_each(|one| kept.put("a", Arc::new(one), 10, 25));
         assert_eq!((kept.bytes, kept.all.get("a").map(|one| **one)), (10, Some(2)));
-        kept.put("b", Arc::new(3), (10, 25));
+        kept.put("b", Arc::new(3), 10, 25);
         assert_eq!((kept.bytes, kept.all.len()), (20, 2));
         // One more has no room beside them.
-        kept.put("c", Arc::new(4), (10, 25));
+        kept.put("c", Arc::new(4), 10, 25);
         assert_eq!((kept.bytes, kept.all.len()), (10, 1));
     }
 }

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use ondisk::extent::Extent;
 use ondisk::inode::{I_BLOCK_LEN, I_BLOCK_OFFSET};
 use ondisk::journal::fast_commit::{NameChange, Scan, Tag, tags};
+use ondisk::units::saturated;
 
 use super::location::Log;
 use crate::{Error, Result};
@@ -143,7 +144,7 @@ pub(super) fn read_records(log: &Log, found: &FastCommitTotals) -> Result<Record
             break;
         }
         log.read(at, &mut bytes)?;
-        for (tag, _) in tags(&bytes).flatten().take(usize::try_from(count).unwrap_or(usize::MAX)) {
+        for (tag, _) in tags(&bytes).flatten().take(saturated::<usize>(count)) {
             records.take(tag);
             count -= 1;
         }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use ondisk::journal::BlockKind;
 use ondisk::journal::log::{Header, TransactionCrc, is_later};
 use ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
-use ondisk::units::Block;
+use ondisk::units::{Block, bounded};
 use zerocopy::FromBytes;
 
 use super::location::{Log, bad};
@@ -217,7 +217,7 @@ impl Choice<'_> {
             let size = self.format.geometry.block_size;
             if tag.block == SUPERBLOCK_OFFSET >> size.log2() {
                 self.log.read(at, &mut bytes)?;
-                let inside = usize::try_from(SUPERBLOCK_OFFSET).unwrap_or(0) & (size.bytes_usize() - 1);
+                let inside = bounded::<usize>(SUPERBLOCK_OFFSET) & (size.bytes_usize() - 1);
                 let raw = bytes.get(inside..).and_then(|raw| RawSuperblock::read_from_prefix(raw).ok());
                 self.end = raw.map_or(self.end, |(raw, _)| raw.blocks_count());
             }

@@ -97,6 +97,6 @@ pub(super) fn take(
         ours = place.next(&ours, NextSequence::Check, &*host);
         write(&ours)?;
     }
-    let held = MmpGuard::new(Arc::clone(device), access, (place, ours), host);
+    let held = MmpGuard::new(Arc::clone(device), access, place, ours, host);
     held.map(Some).map_err(|source| Error::io("starting the thread that renews the mark", source))
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use ondisk::mmp::{MmpUse, RawMmp};
 use ondisk::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET};
+use ondisk::units::saturated;
 use zerocopy::IntoBytes;
 
 use super::acquisition::who;
@@ -55,7 +56,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+    saturated::<u64>(time.as_millis())
 }
 
 /// The part of both ranges, relative to the beginning of each.
@@ -208,7 +209,8 @@ impl MmpGuard {
     pub(super) fn new(
         inner: Arc<dyn Device>,
         access: Access,
-        (place, ours): (MmpBlock, RawMmp),
+        place: MmpBlock,
+        ours: RawMmp,
         host: Arc<dyn Host>,
     ) -> io::Result<Self> {
         let state = Mutex::new(State { ours: None, why: String::new() });

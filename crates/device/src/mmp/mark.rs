@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ondisk::features::Incompat;
 use ondisk::geometry::Geometry;
+use ondisk::invariant;
 use ondisk::mmp::{
     MMP_CHECK, MMP_CLEAN, MMP_DEFAULT_INTERVAL, MMP_MAX_INTERVAL, MMP_MIN_CHECK_INTERVAL, MMP_SEQ_MAX, RawMmp,
 };
@@ -148,9 +149,8 @@ impl Access {
         if let Some(direct) = &self.direct {
             // The rest of the block is nobody's.
             let mut whole = vec![0; place.len];
-            if let Some(head) = whole.get_mut(..size_of::<RawMmp>()) {
-                head.copy_from_slice(raw.as_bytes());
-            }
+            let head = whole.get_mut(..size_of::<RawMmp>());
+            invariant!(head, "the smallest block holds the structure").copy_from_slice(raw.as_bytes());
             if direct.write(place.offset, &whole) {
                 return Ok(());
             }

@@ -5,6 +5,7 @@
 
 use crate::Device;
 use ondisk::invariant_or;
+use ondisk::units::saturated;
 
 use super::{
     Header, Partition, SECTOR, SECTORS, TableError, boot_record, crc_of, described, entries, has_gpt, header,
@@ -240,9 +241,8 @@ impl Gpt<'_> {
         put(72, &table.to_le_bytes());
         put(88, &crc_of(&self.table).to_le_bytes());
         let crc = crc_of(bytes.get(..usize::from(HEADER_LEN)).unwrap_or_default());
-        if let Some(to) = bytes.get_mut(16..20) {
-            to.copy_from_slice(&crc.to_le_bytes());
-        }
+        let to = bytes.get_mut(16..20);
+        invariant_or!(to, return bytes, "a field lies in its sector").copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
@@ -251,10 +251,12 @@ impl Gpt<'_> {
         let Some(boot) = boot_record(self.disk, 0)? else { return Ok(None) };
         let Some(index) = primary(&boot).iter().position(|entry| entry.kind == 0xEE) else { return Ok(None) };
         let mut record = boot.clone();
-        let count = u32::try_from(sectors - 1).unwrap_or(u32::MAX);
-        if let Some(to) = record.get_mut(446 + 16 * index + 12..446 + 16 * index + 16) {
-            to.copy_from_slice(&count.to_le_bytes());
-        }
+        // A disk that is larger than the field can say has the largest number there.
+        let count = saturated::<u32>(sectors - 1);
+        let at = 446 + 16 * index + 12;
+        let to = record.get_mut(at..at + 4);
+        invariant_or!(to, return Ok(None), "an entry lies in its sector")
+            .copy_from_slice(&count.to_le_bytes());
         Ok((record != boot).then_some((0, record)))
     }
 }

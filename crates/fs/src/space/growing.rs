@@ -62,14 +62,14 @@ impl Space {
         &self,
         format: &Format,
         descriptors: Descriptors,
-        (policy, directories): Policies,
+        policies: Policies,
     ) -> Result<Space> {
         let old = self.writing()?;
         let layout = layout_of(&format.geometry);
         old.blocks.release_claims();
-        let blocks = old.blocks.successor(layout, policy).map_err(out_of_step)?;
+        let blocks = old.blocks.successor(layout, policies.blocks).map_err(out_of_step)?;
         let blocks = Arc::new(blocks);
-        let inodes = InodeEngine::with_policy(Arc::clone(&blocks), directories);
+        let inodes = InodeEngine::with_policy(Arc::clone(&blocks), policies.inodes);
         groups::describe_all(format, &descriptors, &blocks, &inodes)?;
         let writing = Writing {
             format: format.clone(),

@@ -124,12 +124,12 @@ impl Space {
         self,
         format: &Format,
         cache: Arc<Cache>,
-        (policy, directories): Policies,
+        policies: Policies,
         loading: bool,
     ) -> Result<Self> {
         let layout = layout_of(&format.geometry);
-        let blocks = Arc::new(Engine::with_policy(layout, policy).map_err(out_of_step)?);
-        let inodes = InodeEngine::with_policy(Arc::clone(&blocks), directories);
+        let blocks = Arc::new(Engine::with_policy(layout, policies.blocks).map_err(out_of_step)?);
+        let inodes = InodeEngine::with_policy(Arc::clone(&blocks), policies.inodes);
         groups::describe_all(format, &self.descriptors(), &blocks, &inodes)?;
         let writing = Writing {
             format: format.clone(),

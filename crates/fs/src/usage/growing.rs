@@ -132,7 +132,7 @@ impl<'t, 'v> Growing<'t, 'v> {
             } else {
                 self.header.free_leaf = next;
             }
-            parts::set_links(self.edit(leaf)?, (0, 0));
+            parts::set_links(self.edit(leaf)?, 0, 0);
         }
         Ok(at)
     }

@@ -4,7 +4,6 @@
 //! Source: the ext4 data structure documentation of Linux ("Journal (jbd2)"). Replay and writing stand
 //! elsewhere.
 
-use crate::invariant_or;
 mod crc32;
 pub mod fast_commit;
 pub mod log;
@@ -18,6 +17,7 @@ use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::corrupt::{Corrupt, Place};
+use crate::invariant_or;
 use crate::seal::crc32c;
 use crate::units::BlockSize;
 

@@ -172,7 +172,7 @@ pub fn links(block: &[u8]) -> (u32, u32) {
 }
 
 /// Sets the neighbours of a block in its list.
-pub fn set_links(block: &mut [u8], (next, before): (u32, u32)) {
+pub fn set_links(block: &mut [u8], next: u32, before: u32) {
     set_child(block, 0, next);
     set_child(block, 1, before);
 }

@@ -6,6 +6,7 @@
 
 use super::class::class_of;
 use super::region::{CHUNK_WORDS, CHUNKS, INNER_CLASSES, short};
+use ondisk::invariant_or;
 
 /// Free clusters by the class of their run.
 pub(crate) type Totals = [u32; INNER_CLASSES];
@@ -51,9 +52,9 @@ impl Census {
                 longest = longest.max(run);
                 census.add(run);
             }
-            if let Some(most) = census.start_max.get_mut(index / CHUNK_WORDS) {
-                *most = (*most).max(short(longest));
-            }
+            let most = census.start_max.get_mut(index / CHUNK_WORDS);
+            let most = invariant_or!(most, break, "a word lies in a chunk of its region");
+            *most = (*most).max(short(longest));
         }
         for (((runs, length), count), total) in
             short_runs.into_iter().zip(1..).zip(&mut census.count).zip(&mut census.totals)

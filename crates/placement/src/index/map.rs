@@ -9,7 +9,7 @@ use super::Scan;
 use super::census::Totals;
 use super::class::{CLASSES, class_floor, class_of, classes_from, classes_upto};
 use super::planes::Planes;
-use super::region::{CHUNK, Fit, Lengths, Span, Spare};
+use super::region::{CHUNK, Fit, Lengths, NearLimits, Span, Spare};
 use super::sparse::Sparse;
 use super::state::{Look, Summary};
 use super::store::{Body, Locked, Store};
@@ -18,7 +18,7 @@ use crate::layout::{Grid, Layout, REGION};
 use crate::request::Denial;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::timing::Timer;
-use ondisk::units::{Cluster, ClusterRun, Group};
+use ondisk::units::{Cluster, ClusterRun, Group, saturated};
 
 /// All classes.
 const ALL: u32 = u32::MAX;
@@ -504,11 +504,11 @@ impl FreeMap {
         &self,
         goal: Cluster,
         count: u32,
-        among: (u32, u32),
+        limits: NearLimits,
         scan: &mut Scan,
     ) -> Option<Cluster> {
         let (region, offset) = self.grid.locate(goal)?;
-        let at = self.lock(region)?.look().tightest_beside(offset, count, among, scan)?;
+        let at = self.lock(region)?.look().tightest_beside(offset, count, limits, scan)?;
         Some(Cluster(self.grid.start(region) + u64::from(at)))
     }
 
@@ -711,7 +711,7 @@ fn joined_classes(edge: u32) -> u32 {
 
 /// Position of an absolute cluster in the region at `base`, cut to it.
 pub(super) fn clip(cluster: u64, base: u64, len: u32) -> u32 {
-    u32::try_from(cluster.saturating_sub(base)).unwrap_or(u32::MAX).min(len)
+    saturated::<u32>(cluster.saturating_sub(base)).min(len)
 }
 
 /// Change of the sums when a maximal run of a region appears.

@@ -8,6 +8,7 @@
 
 use super::sparse::Sparse;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use ondisk::units::bounded;
 
 /// The words of 64 regions or blocks, one per class.
 struct Block<const N: usize>([AtomicU64; N]);
@@ -217,7 +218,7 @@ impl<const N: usize> Planes<N> {
 
     /// Levels of blocks; the block of the last one covers everything.
     pub(crate) fn scopes(&self) -> u32 {
-        u32::try_from(self.levels.len()).unwrap_or(u32::MAX)
+        bounded::<u32>(self.levels.len())
     }
 }
 

@@ -9,6 +9,7 @@ use super::Scan;
 use super::census::{Census, Totals};
 use super::class::{class_floor, class_of};
 use ondisk::invariant_or;
+use ondisk::units::saturated;
 
 /// Clusters of a chunk.
 pub(crate) const CHUNK: u32 = 512;
@@ -36,6 +37,15 @@ pub(crate) struct RunMap {
     free: u16,
     /// True if a bit changed since the map was made or [`RunMap::mark_stored`].
     changed: bool,
+}
+
+/// Limits of a search for a run near a place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NearLimits {
+    /// Clusters to the place at most, on either side.
+    pub(crate) within: u32,
+    /// The run is shorter.
+    pub(crate) below: u32,
 }
 
 impl RunMap {
@@ -446,9 +456,10 @@ impl RunMap {
         &self,
         near: u32,
         count: u32,
-        (within, below): (u32, u32),
+        limits: NearLimits,
         scan: &mut Scan,
     ) -> Option<u32> {
+        let NearLimits { within, below } = limits;
         let (from, upto) = (near.saturating_sub(within), near.saturating_add(within).min(self.len() - 1));
         let mut best: Option<(u32, u32)> = None;
         let mut at = self.run_at(from).map_or_else(|| self.next_free(from), |run| run.0);
@@ -636,9 +647,20 @@ fn whole_chunks(from: u32, to: u32) -> u32 {
     (to / CHUNK).saturating_sub(from.div_ceil(CHUNK))
 }
 
+/// The words of the first `len` bits of a bitmap; missing bits count as used.
+pub(crate) fn words_of(bitmap: &[u8], len: u32) -> Box<[u64]> {
+    let mut words = vec![u64::MAX; len.div_ceil(64) as usize].into_boxed_slice();
+    for (word, bytes) in words.iter_mut().zip(bitmap.chunks(8)) {
+        let mut raw = [0xFF; 8];
+        raw.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        *word = u64::from_le_bytes(raw);
+    }
+    words
+}
+
 /// A length inside a region as stored in the summary.
 pub(super) fn short(length: u32) -> u16 {
-    u16::try_from(length).unwrap_or(u16::MAX)
+    saturated::<u16>(length)
 }
 
 /// The bits `from..to` of a word; `from` is below `to`.

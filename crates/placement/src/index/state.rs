@@ -6,7 +6,7 @@
 
 use super::Scan;
 use super::class::class_of;
-use super::region::{Fit, Lengths, RunMap, Span, Spare};
+use super::region::{Fit, Lengths, NearLimits, RunMap, Span, Spare};
 
 /// State of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,13 +158,13 @@ impl Look<'_> {
         self,
         near: u32,
         count: u32,
-        among: (u32, u32),
+        limits: NearLimits,
         scan: &mut Scan,
     ) -> Option<u32> {
         match self {
             // One run, which is long or the last.
             Look::Unknown | Look::Plain(_) => None,
-            Look::Mapped(map) => map.tightest_beside(near, count, among, scan),
+            Look::Mapped(map) => map.tightest_beside(near, count, limits, scan),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Tunables of policies: settable by name, each with its default, range and meaning.
 
 use super::{BlockPolicy, BlockPolicyKind, POLICIES, PolicyRow};
+use std::ops::RangeInclusive;
 
 /// A row of a policy's table of tunables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +56,10 @@ impl Source {
 pub(crate) const fn ours(
     name: &'static str,
     default: u32,
-    (least, most): (u32, u32),
+    bounds: RangeInclusive<u32>,
     about: &'static str,
 ) -> Tunable {
+    let (least, most) = (*bounds.start(), *bounds.end());
     Tunable { name, default, least, most, about, source: Source::Ours }
 }
 

@@ -22,7 +22,7 @@ use crate::request::{Kind, Refusal, Request};
 use crate::stats::Counter;
 use crate::sync::{Mutex, PoisonError};
 use crate::view::View;
-use ondisk::units::{Cluster, ClusterRun};
+use ondisk::units::{Cluster, ClusterRun, saturated};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Clusters of a window that is new or fixed.
@@ -195,7 +195,7 @@ fn next_size(before: Option<Window>, first: u32, largest: u32) -> u32 {
 fn free_in(view: &View<'_>, request: &Request, from: u64, end: u64) -> Result<Option<ClusterRun>, Refusal> {
     let one = Request { want: 1, ..*request };
     let Some(start) = view.next_fit(&one, Cluster(from))?.filter(|at| at.0 < end) else { return Ok(None) };
-    let room = u32::try_from(end - start.0).unwrap_or(u32::MAX);
+    let room = saturated::<u32>(end - start.0);
     let count = view.reach(start, request.want.min(room));
     Ok((count > 0).then_some(ClusterRun { start, count }))
 }

@@ -1,6 +1,7 @@
 //! Little-endian numbers in bytes: a reader that never reads behind the end.
 
 use super::Wrong;
+use platfs_device::units::bounded;
 
 /// Reads from the front.
 pub(super) struct Reader<'b> {
@@ -72,5 +73,5 @@ pub(super) fn magic(reader: &mut Reader<'_>, wanted: &[u8; 8]) -> Result<(), Wro
 
 /// A number of 32 bits of what is bounded by far less.
 pub(super) fn narrow(number: usize) -> [u8; 4] {
-    u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes()
+    bounded::<u32>(number).to_le_bytes()
 }

@@ -3,6 +3,7 @@
 use super::bytes::{Reader, magic, narrow};
 use super::log::DATA_MAX;
 use super::{Hash, VolumeId, Wrong};
+use platfs_device::units::saturated;
 
 const MAGIC: &[u8; 8] = b"PLATMAP\x01";
 /// Bytes of a volume that one leaf is about.
@@ -182,7 +183,7 @@ impl Map {
         for _ in 0..count {
             let [start, numbers @ ..] =
                 [reader.u64()?, reader.u32()?.into(), reader.u32()?.into(), reader.u32()?.into()];
-            let [len, object, offset] = numbers.map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+            let [len, object, offset] = numbers.map(|number| saturated::<u32>(number));
             let extent = Extent { start, len, object, offset };
             at = fits(&extent, &leaf.objects, at, end)?;
             leaf.extents.push(extent);

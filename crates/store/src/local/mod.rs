@@ -119,7 +119,7 @@ impl Log {
 
     /// Bytes that were written and that the store may not have.
     fn left(&self, volume: &VolumeId) -> u64 {
-        match Parts::open(&self.place, &self.own, (volume, self.token, SIZE_MAX)) {
+        match Parts::open(&self.place, &self.own, volume, self.token, SIZE_MAX) {
             Ok((_, records)) => {
                 let waits = records.iter().filter(|record| record.number > self.hint);
                 waits.map(|record| u64::from(record.data_len).max(1)).sum()
@@ -161,7 +161,7 @@ impl Log {
 
     /// The files, and the records in them that are whole.
     pub(crate) fn parts(&self, volume: (&VolumeId, u64)) -> Result<(Parts, Vec<Record>)> {
-        Parts::open(&self.place, &self.own, (volume.0, self.token, volume.1))
+        Parts::open(&self.place, &self.own, volume.0, self.token, volume.1)
     }
 
     fn failed(&self, what: &str, error: &io::Error) -> Error {

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use platfs_device::units::bounded;
 use platfs_host::{Directory, Kind};
 
 use super::LocalLog;
@@ -83,7 +84,9 @@ impl Parts {
     pub(super) fn open(
         place: &LocalLog,
         directory: &Directory,
-        (volume, token, size): (&VolumeId, u64, u64),
+        volume: &VolumeId,
+        token: u64,
+        size: u64,
     ) -> Result<(Self, Vec<Record>)> {
         let failed =
             |error| Error::host(format!("opening the local log {}", place.directory.display()), &error);
@@ -197,7 +200,7 @@ impl Parts {
         let file = Arc::clone(&part.file);
         written.map_err(|error| self.failed("writing", &error))?;
         let at = at + (bytes.len() - data.len()) as u64;
-        let data_len = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let data_len = bounded::<u32>(data.len());
         Ok(Record { number: header.seq, extents: header.extents, data_len, file, at })
     }
 

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use platfs_device::units::bounded;
 use platfs_host::{Directory, Facts, Kind};
 use rustix::fs::{FlockOperation, flock};
 
@@ -148,7 +149,7 @@ impl Objects for Files {
         let failed = |why: io::Error| object_error(key, &why);
         let (file, facts) = self.open(key)?;
         let len = len.min(facts.size.saturating_sub(offset));
-        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+        let mut bytes = vec![0; bounded::<usize>(len)];
         file.read_exact_at(&mut bytes, offset).map_err(failed)?;
         Ok(bytes)
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use super::{Listed, Object, Objects, Version, checked};
 use crate::error::{Error, Result};
+use platfs_device::units::saturated;
 
 /// Failure of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,8 +129,8 @@ impl Objects for Memory {
             let objects = self.lock();
             let kept = objects.get(key).ok_or_else(|| Error::Missing(key.to_owned()))?;
             let size = kept.bytes.len();
-            let start = usize::try_from(offset).unwrap_or(usize::MAX).min(size);
-            let end = start.saturating_add(usize::try_from(len).unwrap_or(usize::MAX)).min(size);
+            let start = saturated::<usize>(offset).min(size);
+            let end = start.saturating_add(saturated::<usize>(len)).min(size);
             Ok(kept.bytes.get(start..end).unwrap_or_default().to_vec())
         })
     }

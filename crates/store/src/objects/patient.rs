@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::{LISTED_MAX, Listed, NAMES_MAX, Object, Objects, REPLACED_MAX, Version, endless};
 use crate::error::{Error, Result};
+use platfs_device::units::{bounded, saturated};
 
 /// Time for which a store is waited for.
 #[derive(Clone, Copy, Debug)]
@@ -224,7 +225,7 @@ impl Patient {
             tell(&format!("{failure}; it is tried again for {} seconds more", left.as_secs()));
         }
         if self.patience.is_simulated {
-            let nanoseconds = u64::try_from(pause.min(left).as_nanos()).unwrap_or(u64::MAX);
+            let nanoseconds = saturated::<u64>(pause.min(left).as_nanos());
             self.paused.fetch_add(nanoseconds.max(1), Ordering::Relaxed);
             return true;
         }
@@ -323,7 +324,7 @@ impl ListProgress {
 /// Between a half and all of a pause: those who wait for the same store don't come back together.
 fn jittered(pause: Duration) -> Duration {
     let half = pause / 2;
-    let parts = u32::try_from(crate::random::number() % 1024).unwrap_or(0);
+    let parts = bounded::<u32>(crate::random::number() % 1024);
     half + half * parts / 1024
 }
 

@@ -137,25 +137,17 @@ impl Remote {
 
     /// Has a thread of the runtime do something that is answered by at most that many bytes, and waits for it as long as it
     /// moves.
-    fn wait<T: Send + 'static, W>(
-        &self,
-        (key, most): (&str, u64),
-        work: impl FnOnce(Watched) -> W,
-    ) -> Result<T>
+    fn wait<T: Send + 'static, W>(&self, key: &str, most: u64, work: impl FnOnce(Watched) -> W) -> Result<T>
     where
         W: Future<Output = object_store::Result<T>> + Send + 'static,
     {
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        let done = self.waited((key, most), work);
+        let done = self.waited(key, most, work);
         self.under_way.fetch_sub(1, Ordering::Relaxed);
         done
     }
 
-    fn waited<T: Send + 'static, W>(
-        &self,
-        (key, most): (&str, u64),
-        work: impl FnOnce(Watched) -> W,
-    ) -> Result<T>
+    fn waited<T: Send + 'static, W>(&self, key: &str, most: u64, work: impl FnOnce(Watched) -> W) -> Result<T>
     where
         W: Future<Output = object_store::Result<T>> + Send + 'static,
     {
@@ -190,7 +182,7 @@ impl Remote {
         let payload = PutPayload::from(bytes.to_vec());
         let options = PutOptions { mode, ..PutOptions::default() };
         self.leaving.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        let done = self.wait((key, SMALL), |_| async move { inner.put_opts(&path, payload, options).await });
+        let done = self.wait(key, SMALL, |_| async move { inner.put_opts(&path, payload, options).await });
         self.leaving.fetch_sub(bytes.len() as u64, Ordering::Relaxed);
         let done = done?;
         Ok(Version { tag: done.e_tag, number: done.version })
@@ -213,7 +205,7 @@ impl Remote {
                 ..PaginatedListOptions::default()
             };
             let work = |_| async move { inner.list_paginated(Some(&full), options).await };
-            let page = self.wait((prefix, PAGE), work)?;
+            let page = self.wait(prefix, PAGE, work)?;
             let is_idle = page.result.objects.is_empty() && page.result.common_prefixes.is_empty();
             idle = if is_idle { idle + 1 } else { 0 };
             each(page.result)?;
@@ -286,7 +278,7 @@ impl Objects for Remote {
         let (inner, path) = (Arc::clone(&self.inner), self.path(key)?);
         let work = |watched| async move { collected(inner.get(&path).await?, most, watched).await };
         // One byte more shows that it is too long; and a failure has words.
-        let (bytes, version) = self.wait((key, most.saturating_add(1).max(SMALL)), work)?;
+        let (bytes, version) = self.wait(key, most.saturating_add(1).max(SMALL), work)?;
         let bytes = bytes.ok_or_else(|| Error::damaged(key, format!("has more than {most} bytes")))?;
         Ok(Object { bytes, version })
     }
@@ -297,7 +289,7 @@ impl Objects for Remote {
         let options = object_store::GetOptions { range: Some(range.into()), ..Default::default() };
         let work =
             |watched| async move { collected(inner.get_opts(&path, options).await?, len, watched).await };
-        let (bytes, _) = self.wait((key, len.saturating_add(1).max(SMALL)), work)?;
+        let (bytes, _) = self.wait(key, len.saturating_add(1).max(SMALL), work)?;
         // That is no range of the object, whatever the object is.
         bytes.ok_or_else(|| Error::Unavailable(format!("{key}: more bytes come than were asked for")))
     }
@@ -323,7 +315,7 @@ impl Objects for Remote {
 
     fn head(&self, key: &str) -> Result<Option<Listed>> {
         let (inner, path) = (Arc::clone(&self.inner), self.path(key)?);
-        match self.wait((key, SMALL), |_| async move { inner.head(&path).await }) {
+        match self.wait(key, SMALL, |_| async move { inner.head(&path).await }) {
             Ok(meta) => Ok(self.listed(&meta)),
             Err(Error::Missing(_)) => Ok(None),
             Err(error) => Err(error),
@@ -347,7 +339,7 @@ impl Objects for Remote {
 
     fn remove(&self, key: &str) -> Result<()> {
         let (inner, path) = (Arc::clone(&self.inner), self.path(key)?);
-        match self.wait((key, SMALL), |_| async move { inner.delete(&path).await }) {
+        match self.wait(key, SMALL, |_| async move { inner.delete(&path).await }) {
             Err(Error::Missing(_)) => Ok(()),
             done => done,
         }

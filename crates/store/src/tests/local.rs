@@ -224,7 +224,7 @@ fn prefixes(seed: u64, one_of: usize) -> usize {
                 fs::write(own.join(&name), &bytes[..len]).unwrap();
                 let objects = Arc::new(Memory::holding(contents.clone()));
                 let at = record.max(*stored);
-                judged((&objects, &own), &models[at], states % 2 == 0);
+                judged(&objects, &own, &models[at], states % 2 == 0);
                 assert!(!own.exists(), "a log of a volume that was closed");
             }
         }
@@ -233,7 +233,7 @@ fn prefixes(seed: u64, one_of: usize) -> usize {
 }
 
 /// Opens a volume as a crash left it; goes on, crashes again or not, and looks at all of it.
-fn judged((objects, log): (&Arc<Memory>, &Path), wanted: &[u8], again: bool) {
+fn judged(objects: &Arc<Memory>, log: &Path, wanted: &[u8], again: bool) {
     let volume = open(objects, log).unwrap();
     assert!(all(&volume) == wanted);
     assert!(volume.notes().is_empty(), "{:?}", volume.notes());

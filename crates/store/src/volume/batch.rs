@@ -1,5 +1,6 @@
 //! Writes since the last object of the log: bytes and extents, within the bounds of one object.
 
+use platfs_device::units::bounded;
 use platfs_device::{invariant, invariant_or};
 use std::sync::Arc;
 
@@ -83,7 +84,7 @@ impl Batch {
 
     /// Says that bytes are zeros; whether there was room for that.
     pub(super) fn zeros(&mut self, start: u64, len: u64) -> bool {
-        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        let len = bounded::<u32>(len);
         self.room() && {
             self.extents.push(Written { start, len, offset: None });
             true
@@ -97,7 +98,8 @@ impl Batch {
         if count == 0 || !self.room() {
             return (offset, 0);
         }
-        self.data.extend_from_slice(data.get(..count).unwrap_or_default());
+        let data = invariant_or!(data.get(..count), return (offset, 0), "a part of the data is in them");
+        self.data.extend_from_slice(data);
         match self.extents.last_mut() {
             Some(last)
                 if last.start + u64::from(last.len) == start
@@ -140,7 +142,8 @@ impl Batch {
     pub(super) fn object(
         &self,
         manifest: &Manifest,
-        (seq, before): (u64, Hash),
+        seq: u64,
+        before: Hash,
         local: Option<(u64, u64)>,
     ) -> (Vec<u8>, Hash) {
         Header {

@@ -4,6 +4,7 @@
 //! the whole log.
 
 use platfs_device::invariant;
+use platfs_device::units::bounded;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -117,7 +118,7 @@ impl Core {
             let len = LEAF_SPAN.min(self.size.saturating_sub(start));
             let pieces = head.stable.pieces(start, len);
             let is_empty = pieces.iter().all(|piece| piece.source == Some(Source::Zeros));
-            let leaf = if is_empty { Leaf::default() } else { self.leaf(base, head, (start, len))? };
+            let leaf = if is_empty { Leaf::default() } else { self.leaf(base, head, start, len)? };
             let name = match leaf.extents.is_empty() {
                 true => [0; 32],
                 false => self.own(&Map::Leaf(leaf))?,
@@ -134,19 +135,19 @@ impl Core {
     }
 
     /// One leaf of it.
-    fn leaf(&self, base: &Base, head: &Head, (start, len): (u64, u64)) -> Result<Leaf> {
+    fn leaf(&self, base: &Base, head: &Head, start: u64, len: u64) -> Result<Leaf> {
         let mut made = LeafBuilder::default();
         for piece in head.stable.pieces(start, len) {
             match piece.source {
                 Some(Source::Zeros) => {}
                 Some(Source::At { object, offset }) => {
-                    let target = head.targets.get(object as usize).copied();
-                    let target = target.ok_or_else(|| Error::Invalid("a source without an object".into()))?;
-                    made.add(piece.start, piece.len, (target, offset));
+                    let target =
+                        *invariant!(head.targets.get(object as usize), "what was laid has its object");
+                    made.add(piece.start, piece.len, target, offset);
                 }
                 None => {
                     for (start, len, place) in base.pieces(piece.start, piece.len)? {
-                        place.into_iter().for_each(|place| made.add(start, len, place));
+                        place.into_iter().for_each(|(target, offset)| made.add(start, len, target, offset));
                     }
                 }
             }
@@ -170,13 +171,13 @@ struct LeafBuilder {
 }
 
 impl LeafBuilder {
-    fn add(&mut self, start: u64, len: u64, (target, offset): (Target, u32)) {
+    fn add(&mut self, start: u64, len: u64, target: Target, offset: u32) {
         let objects = &mut self.leaf.objects;
         let object = *self.known.entry(target).or_insert_with(|| {
             objects.push(target);
-            u32::try_from(objects.len() - 1).unwrap_or(u32::MAX)
+            bounded::<u32>(objects.len() - 1)
         });
-        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        let len = bounded::<u32>(len);
         if let Some(last) = self.leaf.extents.last_mut()
             && last.object == object
             && last.start + u64::from(last.len) == start

@@ -54,7 +54,7 @@ type TailGuard<'l> = MutexGuard<'l, Tail>;
 
 impl Local {
     /// The log, with the last record that the store has, and the last of all.
-    pub(super) fn new((log, parts): (Log, Parts), (sent, last): (u64, u64), waiting: u64) -> Self {
+    pub(super) fn new(log: Log, parts: Parts, sent: u64, last: u64, waiting: u64) -> Self {
         let tail = Tail {
             parts,
             last,
@@ -225,9 +225,9 @@ impl Local {
             let done = core.ship(self);
             let mut tail = self.tail();
             match done {
-                Ok(took) => {
-                    self.log.note(took.0);
-                    tail.took(took);
+                Ok((sent, bytes)) => {
+                    self.log.note(sent);
+                    tail.took(sent, bytes);
                 }
                 Err(why @ Error::Fenced(_)) => {
                     tail.failed = Some(why);
@@ -267,7 +267,7 @@ impl Local {
 
 impl Tail {
     /// The store has all records up to that one.
-    fn took(&mut self, (sent, bytes): (u64, u64)) {
+    fn took(&mut self, sent: u64, bytes: u64) {
         self.sent = sent;
         self.waiting = self.waiting.saturating_sub(bytes);
         self.trouble = None;
@@ -296,8 +296,8 @@ impl Core {
                 let last = last.number;
                 bytes = records.iter().map(|(_, record)| u64::from(record.data_len)).sum();
                 let batch = Arc::new(Batch::join(&records)?);
-                let place = (head.seq, head.before);
-                let (bytes, header) = batch.object(&head.manifest, place, Some((local.token(), last)));
+                let own = Some((local.token(), last));
+                let (bytes, header) = batch.object(&head.manifest, head.seq, head.before, own);
                 let slots = records.into_iter().map(|(slot, _)| slot).collect();
                 self.send(&mut head, Unsent { slots, last, batch, bytes, header })?;
             }

@@ -18,6 +18,7 @@
 //! Locks, in this order: `head`, then the local log's, then `state`. `head` is held while an object travels; the others
 //! never. With a local log only that thread waits for the store with `head`.
 
+use platfs_device::units::bounded;
 use platfs_device::{invariant, invariant_or};
 mod batch;
 mod checkpoint;
@@ -160,7 +161,7 @@ impl Core {
         }
         let taken = self.state_mut().take_batch();
         let Some((slot, batch)) = taken else { return Ok(()) };
-        let (bytes, header) = batch.object(&head.manifest, (head.seq, head.before), None);
+        let (bytes, header) = batch.object(&head.manifest, head.seq, head.before, None);
         self.send(head, Unsent { slots: vec![slot], last: 0, batch, bytes, header })
     }
 
@@ -186,7 +187,7 @@ impl Core {
         head.since += 1;
         head.sent = unsent.last;
         head.before = unsent.header;
-        let object = u32::try_from(head.targets.len()).unwrap_or(u32::MAX);
+        let object = bounded::<u32>(head.targets.len());
         head.targets.push(target);
         unsent.batch.lay(&mut head.stable, object);
         head.small.add(object, &unsent.batch);
@@ -225,7 +226,9 @@ impl Core {
         while at < end {
             let done = {
                 let mut state = self.state_mut();
-                let rest = data.and_then(|data| data.get(usize::try_from(at - start).unwrap_or(0)..));
+                let rest = data.map(|data| data.get(bounded::<usize>(at - start)..));
+                // No data would mean zeros.
+                let rest = rest.map(|rest| invariant_or!(rest, &[], "the range is as long as its data"));
                 state.write(at, end - at, rest)
             };
             if done == 0 {
@@ -421,7 +424,7 @@ enum Piece {
 impl State {
     /// Makes a state of a map and the writes of stored objects over it.
     fn new(base: Base, written: Extents, targets: &[Target]) -> Self {
-        let next_slot = u32::try_from(targets.len()).unwrap_or(u32::MAX);
+        let next_slot = bounded::<u32>(targets.len());
         let stored = (0..).zip(targets).map(|(slot, target)| (slot, Slot::Stored(*target)));
         let mut slots: BTreeMap<u32, Slot> = stored.collect();
         slots.insert(next_slot, Slot::Gathered);
@@ -447,7 +450,7 @@ impl State {
                 for piece in self.written.pieces(extent.start, extent.len.into()) {
                     let Some(Source::At { object, .. }) = piece.source else { continue };
                     if unsent.slots.contains(&object) {
-                        let more = u32::try_from(piece.start - extent.start).unwrap_or(u32::MAX);
+                        let more = bounded::<u32>(piece.start - extent.start);
                         let source = Source::At { object: *first, offset: offset.saturating_add(more) };
                         self.written.insert(piece.start, piece.len, source);
                     }

@@ -76,7 +76,7 @@ impl Volume {
     /// # Errors
     /// There is none, it is a snapshot, or open; damage; the store's.
     pub fn open(store: &Arc<Store>, name: &str, holder: &str, take_over: bool) -> Result<Self> {
-        Self::opened(store, name, (holder, take_over), None)
+        Self::opened(store, name, holder, take_over, None)
     }
 
     /// As [`Volume::open`], with a log on this host: a flush ends when that is stable, and objects follow in order. What
@@ -90,13 +90,14 @@ impl Volume {
         holder: (&str, bool),
         place: &LocalLog,
     ) -> Result<Self> {
-        Self::opened(store, name, holder, Some(Log::take(place)?))
+        Self::opened(store, name, holder.0, holder.1, Some(Log::take(place)?))
     }
 
     fn opened(
         store: &Arc<Store>,
         name: &str,
-        (holder, take_over): (&str, bool),
+        holder: &str,
+        take_over: bool,
         mut log: Option<Log>,
     ) -> Result<Self> {
         marks::ready(store)?;
@@ -132,7 +133,7 @@ impl Volume {
         let OpenedHead { old, manifest, version, words, mut sent } = begun;
         let mut view = View::new(store, &old);
         let reader = Arc::new(Reader::new(Arc::clone(store)));
-        let End { segments, before, local } = replay(store, &old, (&mut view, &reader), true)?;
+        let End { segments, before, local } = replay(store, &old, &mut view, &reader, true)?;
         let View { base, log: stable, targets } = view;
         let since = segments.iter().map(|segment| segment.end - segment.first).sum();
         let mut state = State::new(base, stable.clone(), &targets);
@@ -195,7 +196,7 @@ fn begin(log: Log, manifest: &Manifest, sent: u64) -> Result<(Option<Local>, Vec
     }
     parts.forget(sent, false);
     let waiting = records.iter().map(|record| u64::from(record.data_len)).sum();
-    Ok((Some(Local::new((log, parts), (sent, last), waiting)), records))
+    Ok((Some(Local::new(log, parts, sent, last, waiting)), records))
 }
 
 /// The manifest of the next epoch.

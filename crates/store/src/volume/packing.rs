@@ -61,7 +61,7 @@ impl Core {
             return Ok(());
         }
         let local = self.local.as_ref().map(|local| (local.token(), head.sent));
-        let (bytes, header) = batch.object(&head.manifest, (head.seq, head.before), local);
+        let (bytes, header) = batch.object(&head.manifest, head.seq, head.before, local);
         self.send(head, Unsent { slots: Vec::new(), last: head.sent, batch: Arc::new(batch), bytes, header })
     }
 }

@@ -57,7 +57,7 @@ fn tightest_beside(map: &RunMap, flags: &[bool], near: u32, count: u32) -> Resul
             Some((run.1 - run.0, place))
         });
         let expected = places.min().map(|(_, place)| place);
-        let found = map.tightest_beside(near, count, (within, below), &mut Scan::default());
+        let found = map.tightest_beside(near, count, NearLimits { within, below }, &mut Scan::default());
         prop_assert_eq!(found, expected, "{} within {}, below {}", near, within, below);
     }
     Ok(())

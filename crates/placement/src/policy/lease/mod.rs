@@ -22,47 +22,47 @@ use shelf::Shelves;
 use window::Windows;
 
 const SMALL: Tunable =
-    ours("lease_small", 16, (0, 512), "longest file in clusters that goes on a shelf of its directory");
+    ours("lease_small", 16, 0..=512, "longest file in clusters that goes on a shelf of its directory");
 const BESIDE: Tunable = ours(
     "lease_beside",
     32,
-    (0, 4_096),
+    0..=4_096,
     "clusters from a directory's last file, on either side, that are beside it",
 );
 const BESIDE_MOST: Tunable =
-    ours("lease_beside_most", 64, (0, 512), "longest file in clusters that goes beside its predecessor");
+    ours("lease_beside_most", 64, 0..=512, "longest file in clusters that goes beside its predecessor");
 const NICHE: Tunable = ours(
     "lease_niche",
     16,
-    (1, 4_096),
+    1..=4_096,
     "free runs from this length on, and eight times that on a volume that is not crowded, are left for larger files",
 );
 const OPENING: Tunable = ours(
     "lease_opening",
     24,
-    (0, 4_096),
+    0..=4_096,
     "clusters of a free run where a directory's small files go on, while a third is free; a sixth of that until it is crowded",
 );
 const CROWDED: Tunable = ours(
     "lease_crowded",
     6,
-    (1, 1_000),
+    1..=1_000,
     "a volume is crowded when less than this part of all clusters is free, as a divisor",
 );
 const TIGHT: Tunable = ours(
     "lease_tight",
     5,
-    (1, 1_000),
+    1..=1_000,
     "files are split before the reserve when less than this part is free, as a divisor",
 );
 const RESERVE: Tunable = ours(
     "lease_reserve",
     80,
-    (1, 1 << 20),
+    1..=1 << 20,
     "the longest free runs with this part of all clusters are the reserve, as a divisor",
 );
 const SHELF: Tunable =
-    ours("lease_shelf", 384, (0, 32_768), "clusters of a shelf for the small files of a directory");
+    ours("lease_shelf", 384, 0..=32_768, "clusters of a shelf for the small files of a directory");
 
 /// Parameters of the policy.
 pub(super) const TUNABLES: &[Tunable] = &[

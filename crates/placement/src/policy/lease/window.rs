@@ -12,37 +12,36 @@ use crate::request::{Refusal, Request};
 use crate::stats::Counter;
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::view::View;
-use ondisk::units::{Cluster, ClusterRun};
+use ondisk::units::{Cluster, ClusterRun, saturated};
 use std::collections::BTreeMap;
 
-pub(super) const FIRST: Tunable =
-    ours("lease_window_least", 32, (1, 32_768), "clusters of a window at least");
+pub(super) const FIRST: Tunable = ours("lease_window_least", 32, 1..=32_768, "clusters of a window at least");
 /// Half of what a region holds, so that the next one, twice as long, has room behind it.
 pub(super) const UNKNOWN: Tunable = ours(
     "lease_window_unknown",
     16_384,
-    (0, 1 << 20),
+    0..=1 << 20,
     "clusters of a first window where no file of the directory has grown yet",
 );
 pub(super) const LARGEST: Tunable =
-    ours("lease_window_most", 131_072, (1, 1 << 24), "clusters of a window at most");
+    ours("lease_window_most", 131_072, 1..=1 << 24, "clusters of a window at most");
 pub(super) const SHARE: Tunable = ours(
     "lease_window_share",
     64,
-    (1, 1 << 20),
+    1..=1 << 20,
     "a window is at most this part of the free clusters, as a divisor",
 );
 /// Where 64 files begin to grow side by side on 2 GiB or more, three quarters of what is free stay whole.
 pub(super) const SHARE_FIRST: Tunable = ours(
     "lease_first_window_share",
     256,
-    (1, 1 << 20),
+    1..=1 << 20,
     "a first window of more than 2,048 clusters is at most this part of the free ones, as a divisor",
 );
 pub(super) const AMPLE: Tunable = ours(
     "lease_window_ample",
     4,
-    (1, 1_024),
+    1..=1_024,
     "a first window has this many times the room that files of the directory grew by",
 );
 /// See [`SHARE_FIRST`].
@@ -255,7 +254,7 @@ impl Windows {
 
 /// Clusters the file has with the request.
 fn clusters(request: &Request) -> u32 {
-    u32::try_from(request.offset.saturating_add(u64::from(request.want))).unwrap_or(u32::MAX)
+    saturated::<u32>(request.offset.saturating_add(u64::from(request.want)))
 }
 
 fn with_surplus(request: &Request, start: Cluster, count: u32) -> Choice {

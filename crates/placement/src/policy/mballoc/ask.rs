@@ -8,6 +8,7 @@ use super::prealloc::Preallocations;
 use super::tunables::Tunables;
 use crate::layout::Layout;
 use crate::request::{FileState, Kind, Mapped, Request};
+use ondisk::units::bounded;
 
 /// The way in which a request is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +92,7 @@ fn mode(request: &Request, file: &FileState, tunables: &Tunables, layout: &Layou
     let size = file.bytes.div_ceil(layout.block_bytes.max(1).into());
     if tunables.forced_goal == 0 && end.max(size) <= u64::from(tunables.mb_stream_req) {
         let cpu = request.owner % u64::from(tunables.cpus.max(1));
-        return Mode::Pool(u32::try_from(cpu).unwrap_or(0));
+        return Mode::Pool(bounded::<u32>(cpu));
     }
     let is_done = end == size && !file.is_open && tunables.forced_goal == 0;
     if is_done { Mode::Plain } else { Mode::Stream }

@@ -13,7 +13,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::{Mutex, PoisonError};
 use crate::timing::Timed;
 use crate::view::View;
-use ondisk::units::{Cluster, ClusterRun, Group};
+use ondisk::units::{Cluster, ClusterRun, Group, bounded};
 use std::sync::OnceLock;
 
 /// All groups of a volume.
@@ -173,7 +173,7 @@ impl Groups {
                 return;
             }
             if let Some(slot) = self.slot(group.0) {
-                let inside = |cluster: u64| u32::try_from(cluster - base).unwrap_or(u32::MAX);
+                let inside = |cluster: u64| bounded::<u32>(cluster - base);
                 let buddy = view.lock_mark(&slot.buddy);
                 LockedBuddy { groups: self, view, slot, group: group.0, buddy }.mark(
                     inside(at.0),

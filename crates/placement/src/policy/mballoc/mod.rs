@@ -35,7 +35,7 @@ use crate::view::View;
 use ask::{Ask, Mode};
 use groups::Groups;
 use normalise::Goal;
-use ondisk::units::{Cluster, ClusterRun, Group};
+use ondisk::units::{Cluster, ClusterRun, Group, bounded};
 use prealloc::Preallocations;
 use search::Search;
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ impl Mballoc {
             Generation::From617 => self.tunables.streams(layout),
             _ => 1,
         };
-        u32::try_from(owner % u64::from(count)).unwrap_or(0)
+        bounded::<u32>(owner % u64::from(count))
     }
 
     fn allocate(&self, view: &View<'_>, ask: &Ask<'_>) -> Result<Choice, Refusal> {

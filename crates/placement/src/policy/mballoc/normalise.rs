@@ -4,7 +4,8 @@
 
 use crate::layout::Layout;
 use crate::request::{FileState, Request};
-use ondisk::units::Cluster;
+use ondisk::units::{Cluster, saturated};
+use std::ops::Range;
 
 /// A window of the file, and the place on the volume where it should begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,16 +54,16 @@ pub(super) fn window(
     // What other windows of the file leave holds the request's first block; else all bets are off.
     let whole = cut_start <= logical && logical < cut_end;
     let (start, end) = if whole { (cut_start, cut_end) } else { (logical, logical + ratio) };
-    let len = u32::try_from((end - start).div_ceil(ratio)).unwrap_or(u32::MAX);
-    let (exact, near) = goes_on(file, (start, end), ratio);
+    let len = saturated::<u32>((end - start).div_ceil(ratio));
+    let (exact, near) = goes_on(file, start..end, ratio);
     Goal { logical: start.div_ceil(ratio), len, full: len, exact, near: near.unwrap_or(file.goal) }
 }
 
 /// The place of a window that touches a mapped neighbour.
-fn goes_on(file: &FileState, (start, end): (u64, u64), ratio: u64) -> (Option<Cluster>, Option<Cluster>) {
-    let behind = file.behind.filter(|behind| behind.logical == end);
-    let leads = behind.and_then(|behind| behind.disk.checked_sub(end - start));
-    let before = file.before.filter(|before| before.logical + 1 == start);
+fn goes_on(file: &FileState, window: Range<u64>, ratio: u64) -> (Option<Cluster>, Option<Cluster>) {
+    let behind = file.behind.filter(|behind| behind.logical == window.end);
+    let leads = behind.and_then(|behind| behind.disk.checked_sub(window.end - window.start));
+    let before = file.before.filter(|before| before.logical + 1 == window.start);
     let place = before.map(|before| before.disk + 1).or(leads).map(|block| Cluster(block / ratio));
     (place, place)
 }

@@ -1,7 +1,7 @@
 //! Preallocations: windows of files, and pools of small files per CPU.
 
 use crate::request::Request;
-use ondisk::units::{Cluster, ClusterRun};
+use ondisk::units::{Cluster, ClusterRun, bounded};
 use std::collections::BTreeMap;
 
 /// Preallocations of one size a locality group keeps, and what it is cut to beyond that.
@@ -55,7 +55,7 @@ impl Preallocations {
         let (logical, window) = windows.range_mut(..=request.offset).next_back()?;
         let from = u32::try_from(request.offset - logical).ok().filter(|&from| from < window.len)?;
         let ahead = window.claimed.iter().skip(from as usize).take(request.want as usize);
-        let count = u32::try_from(ahead.take_while(|claimed| **claimed).count()).unwrap_or(0);
+        let count = bounded::<u32>(ahead.take_while(|claimed| **claimed).count());
         if count < request.min {
             return None;
         }

@@ -11,7 +11,7 @@ use crate::request::{Kind, Refusal};
 use crate::stats::{Counter, Criterion, CriterionStats};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::view::View;
-use ondisk::units::{Cluster, ClusterRun, Group};
+use ondisk::units::{Cluster, ClusterRun, Group, bounded};
 
 /// A request as the criteria see it.
 pub(super) struct Search<'a> {
@@ -84,7 +84,7 @@ impl<'a> Search<'a> {
     pub(super) fn at_goal(&mut self, goal: Cluster) -> Result<Option<ClusterRun>, Refusal> {
         let layout = *self.view.layout();
         let group = layout.group_of(goal);
-        let offset = u32::try_from(goal.0 - layout.group_start(group).0).unwrap_or(u32::MAX);
+        let offset = bounded::<u32>(goal.0 - layout.group_start(group).0);
         let Some(mut held) = self.groups.lock(self.view, group.0)? else { return Ok(None) };
         let fits = |buddy: &Buddy| buddy.is_free(offset) && buddy.extent(offset, self.goal) >= self.goal;
         if !held.buddy().is_some_and(fits) {
@@ -374,7 +374,7 @@ impl<'a> Search<'a> {
         let stripe = self.tunables.stripe;
         let base = self.view.layout().group_start(Group(group)).0;
         let first = base.next_multiple_of(u64::from(stripe)) - base;
-        let mut start = u32::try_from(first).unwrap_or(u32::MAX);
+        let mut start = bounded::<u32>(first);
         while start < buddy.size() {
             // No longer than the stripe needs, whatever is looked for (`ext4_mb_scan_aligned`).
             let len = if buddy.is_free(start) { buddy.extent(start, stripe) } else { 0 };

@@ -1,72 +1,68 @@
 //! Tunables under the kernel's names and with its defaults, and the three generations.
 
 use crate::layout::Layout;
-use crate::policy::tunable::{Settings, Source, Tunable};
+use crate::policy::tunable::{Settings, Source, Tunable, ours};
+use std::ops::RangeInclusive;
 
-const fn row(name: &'static str, default: u32, (least, most): (u32, u32), about: &'static str) -> Tunable {
-    Tunable { name, default, least, most, about, source: Source::Ext4 }
+const fn row(name: &'static str, default: u32, bounds: RangeInclusive<u32>, about: &'static str) -> Tunable {
+    Tunable { source: Source::Ext4, ..ours(name, default, bounds, about) }
 }
 
 const fn of_experiments(
     name: &'static str,
     default: u32,
-    (least, most): (u32, u32),
+    bounds: RangeInclusive<u32>,
     about: &'static str,
 ) -> Tunable {
-    Tunable { name, default, least, most, about, source: Source::Experiment }
+    Tunable { source: Source::Experiment, ..ours(name, default, bounds, about) }
 }
 
 /// Parameters, with the defaults of [`Tunables::new`].
 pub const TUNABLES: &[Tunable] = &[
-    row("mb_max_to_scan", 200, (0, u32::MAX), "free runs after which a scan takes the best one seen"),
-    row("mb_min_to_scan", 10, (0, u32::MAX), "free runs seen before one that is longer than wanted is taken"),
-    row("mb_order2_req", 2, (0, 32), "smallest order that is looked for among buddies"),
-    row("mb_stream_req", 16, (0, u32::MAX), "files up to this many blocks share a preallocation"),
+    row("mb_max_to_scan", 200, 0..=u32::MAX, "free runs after which a scan takes the best one seen"),
+    row("mb_min_to_scan", 10, 0..=u32::MAX, "free runs seen before one that is longer than wanted is taken"),
+    row("mb_order2_req", 2, 0..=32, "smallest order that is looked for among buddies"),
+    row("mb_stream_req", 16, 0..=u32::MAX, "files up to this many blocks share a preallocation"),
     row(
         "mb_group_prealloc",
         0,
-        (0, 1 << 19),
+        0..=1 << 19,
         "clusters a locality group preallocates; 0: those of 512 blocks, at least 32",
     ),
-    row("mb_best_avail_max_trim_order", 3, (0, 31), "halvings of the goal in search of the best available"),
+    row("mb_best_avail_max_trim_order", 3, 0..=31, "halvings of the goal in search of the best available"),
     row(
         "mb_max_linear_groups",
         0,
-        (0, u32::MAX),
+        0..=u32::MAX,
         "groups scanned in order before the sets; 4 on rotating disks",
     ),
     row(
         "mb_optimize_scan",
         2,
-        (0, 2),
+        0..=2,
         "0: groups are scanned in order, without the sets; 2: so on volumes of less than 16 groups",
     ),
     row(
         "stripe",
         0,
-        (0, 1 << 19),
+        0..=1 << 19,
         "clusters of a RAID stripe, to which goals are raised and aligned; 0: as the volume says",
     ),
-    of_experiments("cpus", 1, (1, 65_536), "processors, each with a locality group"),
+    of_experiments("cpus", 1, 1..=65_536, "processors, each with a locality group"),
     of_experiments(
         "streams",
         0,
-        (0, 65_536),
+        0..=65_536,
         "goals of large files that are remembered, as many as processors are possible; 0: as cpus",
     ),
-    of_experiments(
-        "forced_goal",
-        0,
-        (0, 1 << 19),
-        "clusters every request is raised to; 0: as its file says",
-    ),
+    of_experiments("forced_goal", 0, 0..=1 << 19, "clusters every request is raised to; 0: as its file says"),
     of_experiments(
         "searchers",
         1,
-        (1, 65_536),
+        1..=65_536,
         "searches that go on at once; those that end with the best run seen all see the same one",
     ),
-    of_experiments("no_normalize", 0, (0, 1), "1: requests are not raised, as fallocate asks for"),
+    of_experiments("no_normalize", 0, 0..=1, "1: requests are not raised, as fallocate asks for"),
 ];
 
 /// Kernel whose selection is followed.

@@ -16,6 +16,7 @@ use object_store::client::{
 };
 
 use crate::error::{Error, Result};
+use platfs_device::units::saturated;
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// Longest time for an answer of a cloud's metadata service.
@@ -103,7 +104,7 @@ impl Watched {
 
     /// The answer, which ends with a failure where it is too long: the library reads some to their end, whatever they say.
     fn bounded(self, answer: HttpResponse) -> HttpResponse {
-        let most = usize::try_from(self.lock().most).unwrap_or(usize::MAX);
+        let most = saturated::<usize>(self.lock().most);
         answer.map(|body| {
             let failed = move |error: Box<dyn std::error::Error + Send + Sync>| {
                 self.lock().is_too_long |= error.is::<LengthLimitError>();

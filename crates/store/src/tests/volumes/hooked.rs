@@ -58,7 +58,8 @@ impl Hooked {
 
     fn write<T>(
         &self,
-        (what, key): (&str, &str),
+        what: &str,
+        key: &str,
         work: impl Fn(&Memory) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let lost = || Error::Unavailable("no answer".into());
@@ -87,17 +88,17 @@ impl Objects for Hooked {
 
     fn put(&self, key: &str, bytes: &[u8]) -> Result<()> {
         let (own, bytes) = (key.to_owned(), bytes.to_vec());
-        self.write(("put", key), move |inner| inner.put(&own, &bytes))
+        self.write("put", key, move |inner| inner.put(&own, &bytes))
     }
 
     fn create(&self, key: &str, bytes: &[u8]) -> Result<Version> {
         let (own, bytes) = (key.to_owned(), bytes.to_vec());
-        self.write(("create", key), move |inner| inner.create(&own, &bytes))
+        self.write("create", key, move |inner| inner.create(&own, &bytes))
     }
 
     fn replace(&self, key: &str, bytes: &[u8], version: &Version) -> Result<Version> {
         let (own, bytes, version) = (key.to_owned(), bytes.to_vec(), version.clone());
-        self.write(("replace", key), move |inner| inner.replace(&own, &bytes, &version))
+        self.write("replace", key, move |inner| inner.replace(&own, &bytes, &version))
     }
 
     fn head(&self, key: &str) -> Result<Option<Listed>> {
@@ -114,7 +115,7 @@ impl Objects for Hooked {
 
     fn remove(&self, key: &str) -> Result<()> {
         let own = key.to_owned();
-        self.write(("remove", key), move |inner| inner.remove(&own))
+        self.write("remove", key, move |inner| inner.remove(&own))
     }
 
     fn lingers(&self) -> Duration {
