@@ -76,9 +76,6 @@ impl<'g> Addition<'g> {
         if volume.space.is_end_closed() {
             return Err(Error::Invalid("the volume is becoming smaller".into()));
         }
-        if !volume.format.has_room() || !volume.space.has_room() {
-            return refused("the volume has grown too often since it was mounted");
-        }
         let mut raw = volume.superblock();
         copy_sizes(&mut raw, &growth.raw);
         let before = volume.format.geometry;
@@ -233,8 +230,8 @@ impl<'g> Addition<'g> {
             tx.commit();
             space.take_over(&volume.space);
             // A verb with the larger format must find the larger space.
-            let _ = volume.space.replace(space);
-            let _ = volume.format.replace(format);
+            volume.space.replace(space);
+            volume.format.replace(format);
         });
         let free = (free + u64::from(added)) << self.before.cluster_log2;
         let inodes = self.after.geometry.inodes() - self.before.inodes();

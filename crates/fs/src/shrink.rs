@@ -62,9 +62,6 @@ impl Shrinkage {
         }
         // Counts of what is in use are those of what is stable.
         volume.sync()?;
-        if !volume.format.has_room() || !volume.space.has_room() {
-            return refused("the volume has changed its size too often since it was mounted");
-        }
         let mut sized = volume.superblock();
         copy_sizes(&mut sized, raw);
         let before = volume.format.geometry;
@@ -459,8 +456,8 @@ impl Shrinkage {
             tx.commit();
             space.take_over(&volume.space);
             // A verb with the smaller space must find the smaller format.
-            let _ = volume.format.replace(format);
-            let _ = volume.space.replace(space);
+            volume.format.replace(format);
+            volume.space.replace(space);
         });
         // What was in memory of them would be taken for what comes there next.
         for run in freed {

@@ -1,40 +1,50 @@
-//! A value that is replaced while others look at it: the format and the space of a volume that grows while it is open.
+//! A value that is replaced while others look at it: the format and the space of a volume that gets another size while it is
+//! open.
 //!
-//! Owns: that each look gets the last value, and that a look at an earlier one stays good. For that all of them are
-//! kept until the end, so that there are at most [`MOST`]. Excludes: when a value may be replaced (`growth`).
+//! Owns: that each look gets the last value, and that a look at an earlier one stays good. A look is a plain reference that
+//! costs one load, on every path of the library, so all values are kept until the end. Excludes: when a value may be
+//! replaced (`growth`).
 
 use std::ops::Deref;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Values that may follow the first.
-const MOST: usize = 64;
+/// Values of which each row has twice as many as that before; the number of a value has no more bits than there are rows.
+const ROWS: usize = usize::BITS as usize;
+
+type Row<T> = OnceLock<Box<[OnceLock<T>]>>;
 
 /// A value, and those that took its place.
 pub(crate) struct Versioned<T> {
     first: T,
-    later: Box<[OnceLock<T>]>,
+    later: [Row<T>; ROWS],
     count: AtomicUsize,
+}
+
+/// Row and column of the value with a number, which is 1 for the first that follows.
+fn place(number: usize) -> Option<(usize, usize)> {
+    let row = number.checked_ilog2()?;
+    Some((row as usize, number - (1 << row)))
 }
 
 impl<T> Versioned<T> {
     /// The first value.
     pub(crate) fn new(first: T) -> Self {
-        Versioned { first, later: (0..MOST).map(|_| OnceLock::new()).collect(), count: AtomicUsize::new(0) }
+        Versioned { first, later: [const { OnceLock::new() }; ROWS], count: AtomicUsize::new(0) }
     }
 
-    /// True if another value can follow.
-    pub(crate) fn has_room(&self) -> bool {
-        self.count.load(Ordering::Acquire) < MOST
-    }
-
-    /// Puts another value in the place of the last; one caller at a time. Gives it back if there is no room.
-    pub(crate) fn replace(&self, value: T) -> Result<(), T> {
-        let count = self.count.load(Ordering::Acquire);
-        let Some(place) = self.later.get(count) else { return Err(value) };
-        place.set(value)?;
-        self.count.store(count + 1, Ordering::Release);
-        Ok(())
+    /// Puts another value in the place of the last; one caller at a time.
+    pub(crate) fn replace(&self, value: T) {
+        let number = self.count.load(Ordering::Acquire) + 1;
+        let found = place(number).and_then(|(row, column)| {
+            let row = self.later.get(row)?.get_or_init(|| (0..1 << row).map(|_| OnceLock::new()).collect());
+            row.get(column)
+        });
+        let is_set = found.is_some_and(|place| place.set(value).is_ok());
+        debug_assert!(is_set, "two callers replace a value at once");
+        if is_set {
+            self.count.store(number, Ordering::Release);
+        }
     }
 }
 
@@ -42,8 +52,8 @@ impl<T> Deref for Versioned<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        let last = self.count.load(Ordering::Acquire).checked_sub(1);
-        last.and_then(|last| self.later.get(last)?.get()).unwrap_or(&self.first)
+        let last = place(self.count.load(Ordering::Acquire));
+        last.and_then(|(row, column)| self.later.get(row)?.get()?.get(column)?.get()).unwrap_or(&self.first)
     }
 }
 
@@ -55,12 +65,12 @@ mod tests {
     fn the_last_value_is_seen_and_earlier_ones_stay() {
         let grown = Versioned::new(0);
         let first: &usize = &grown;
-        for value in 1..=MOST {
-            assert!(grown.has_room());
-            assert_eq!(grown.replace(value), Ok(()));
+        let mut seen: Vec<&usize> = Vec::new();
+        for value in 1..=1000 {
+            grown.replace(value);
             assert_eq!((*first, *grown), (0, value));
+            seen.push(&grown);
         }
-        assert!(!grown.has_room());
-        assert_eq!(grown.replace(7), Err(7));
+        assert!(seen.into_iter().copied().eq(1..=1000));
     }
 }

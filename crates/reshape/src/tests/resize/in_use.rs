@@ -208,6 +208,24 @@ fn a_growth_too_large_for_the_journal_is_made_in_steps() {
     fsck::assert_clean(&image);
 }
 
+/// There were at most 64 while a volume was open.
+#[test]
+fn a_volume_gets_another_size_a_hundred_times_while_it_is_open() {
+    if !tool::have_tools("resize", &["mke2fs", "e2fsck"]) {
+        return;
+    }
+    let scratch = Scratch::new("resize-in-use-often");
+    let image = volume(&scratch, "often", &["-t", "ext4", "-b", "1024", "-J", "size=1"], 10 * MIB);
+    let volume = opened(longer(&image, 20 * MIB)).unwrap();
+    for round in 0..50 {
+        let (large, small) = (20 * MIB, (10 + round % 3) * MIB);
+        assert_eq!(grow_in_use(&volume, large, 10 * MIB).unwrap().blocks, large >> 10, "{round}");
+        assert_eq!(shrink_in_use(&volume, small, &Patient).unwrap().0.blocks, small >> 10, "{round}");
+    }
+    volume.close().unwrap();
+    fsck::assert_clean(&image);
+}
+
 /// Returns what was written to a byte of the device: after how many flushes, and 4 bytes of it.
 fn written_at(events: &[Event], place: u64) -> Vec<(usize, u32)> {
     let (mut flushes, mut found) = (0, Vec::new());
