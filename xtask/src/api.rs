@@ -13,12 +13,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Packages with an interface that is kept, and where their sources begin.
-const KEPT: [(&str, &str); 5] = [
+const KEPT: [(&str, &str); 7] = [
     ("platfs", "crates/fs/src/lib.rs"),
     ("platfs-check", "crates/check/src/lib.rs"),
     ("platfs-device", "crates/device/src/lib.rs"),
     ("platfs-forensics", "crates/forensics/src/lib.rs"),
     ("platfs-image", "crates/image/src/lib.rs"),
+    ("platfs-open", "crates/open/src/lib.rs"),
+    ("platfs-serve", "crates/serve/src/lib.rs"),
 ];
 
 fn list(root: &Path, package: &str) -> PathBuf {

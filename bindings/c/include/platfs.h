@@ -26,6 +26,7 @@ extern "C" {
 typedef struct platfs_image platfs_image; /* an open image */
 typedef struct platfs_file platfs_file;   /* an open file; it keeps its image open */
 typedef struct platfs_dir platfs_dir;     /* a directory that is being read */
+typedef struct platfs_mounted platfs_mounted; /* a mount that threads of the program serve */
 
 /* Flags of platfs_open and platfs_file_open. */
 #define PLATFS_READ 0u
@@ -191,6 +192,17 @@ typedef void (*platfs_issue_call)(const struct platfs_issue *issue, void *data);
  * and `summary` may be NULL. */
 int platfs_check(const char *path, unsigned int flags, platfs_issue_call call, void *data,
                  struct platfs_summary *summary);
+
+/* ---- Mounts ---- */
+
+/* Mounts an image on a directory of the host, and serves it on threads of this program. It needs root, or fusermount3.
+ * `options` are the words of `plat mount -o`, with commas between, as "ro,noatime"; NULL for none. Without "rw" an image
+ * that can't be written is mounted for reading. A program that ends without platfs_unmount leaves a mount that nobody
+ * serves. */
+platfs_mounted *platfs_mount(const char *image, const char *directory, const char *options);
+/* Unmounts a volume, closes it and frees the mount, also on failure; NULL is nothing. EBUSY if files are open in it: then
+ * it stays mounted, nothing is freed, and this can be called again. */
+int platfs_unmount(platfs_mounted *mounted);
 
 #ifdef __cplusplus
 }

@@ -4,7 +4,10 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Why a call failed.
+use platfs_host::errno_of;
+use platfs_serve::mount::error::MountError;
+
+/// Failure of a call.
 #[derive(Debug)]
 pub(crate) struct Failure {
     errno: i32,
@@ -18,7 +21,7 @@ impl Failure {
 
     /// Of opening or making an image: what the host says of the file counts.
     pub(crate) fn opening(error: &platfs::Error) -> Self {
-        let host = if let platfs::Error::Io { source, .. } = error { source.raw_os_error() } else { None };
+        let host = if let platfs::Error::Io { source, .. } = error { Some(errno_of(source)) } else { None };
         Failure::new(host.unwrap_or(error.errno()), error.to_string())
     }
 
@@ -35,15 +38,21 @@ impl From<platfs::Error> for Failure {
     }
 }
 
-impl From<platfs_image::named::PartError> for Failure {
-    fn from(error: platfs_image::named::PartError) -> Self {
+impl From<platfs_open::image::ImageError> for Failure {
+    fn from(error: platfs_open::image::ImageError) -> Self {
         Failure::new(error.errno(), error.to_string())
     }
 }
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        Failure::new(error.raw_os_error().unwrap_or(libc::EIO), error.to_string())
+        Failure::new(errno_of(&error), error.to_string())
+    }
+}
+
+impl From<MountError> for Failure {
+    fn from(error: MountError) -> Self {
+        Failure::new(error.errno(), error.to_string())
     }
 }
 

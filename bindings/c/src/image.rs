@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use platfs::{OpenOptions, Timestamp};
 use platfs_image::clock;
-use platfs_image::named::ImageSpec;
+use platfs_open::device;
+use platfs_open::stores::StoreOptions;
 
 use crate::failure::{Failure, guard};
 use crate::raw;
@@ -45,7 +46,8 @@ pub unsafe extern "C" fn platfs_open(path: *const c_char, flags: c_uint) -> *mut
         let path = unsafe { raw::path(path) }?;
         let writes = flags & WRITE != 0;
         let options = OpenOptions::new().write(writes).force(flags & FORCE != 0).now(clock::now());
-        let device = ImageSpec::parse(path.as_os_str()).open(writes);
+        let open = if writes { device::write } else { device::read };
+        let device = open(path.as_os_str(), &StoreOptions::default());
         let device = device.map_err(|error| Failure::from(error).at(path.display()))?;
         let image = platfs::Image::on(device, &options);
         let image = image.map_err(|error| Failure::opening(&error).at(path.display()))?;

@@ -10,6 +10,7 @@
 //! | `facts` | metadata as a struct of C |
 //! | `xattr` | extended attributes |
 //! | `make` | new volumes, images of trees, the check |
+//! | `mount` | mounts that threads of the program serve |
 //!
 //! Unsafe code stands here because a C program's pointers can't be checked. Each function turns them into references at
 //! once, by `raw`; all else is safe.
@@ -22,5 +23,6 @@ mod file;
 mod image;
 mod listing;
 mod make;
+mod mount;
 mod raw;
 mod xattr;

@@ -5,9 +5,15 @@ use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use platfs::check::{self, Decision, Issue, Severity, Sink};
 use platfs::mkfs::{FsType, Options};
 use platfs::{Image, OpenOptions};
+use platfs_host::errno_of;
 use platfs_image::clock;
-use platfs_image::named::{ImageSpec, Part};
+use platfs_image::disk::Disk;
 use platfs_image::{BuildError, Builder, Size, Source, SourceError};
+
+use platfs_open::device;
+use platfs_open::door::{self, build_file};
+use platfs_open::image::{self, Part};
+use platfs_open::stores::StoreOptions;
 
 use crate::failure::{Failure, guard};
 use crate::image::PlatfsImage;
@@ -46,15 +52,12 @@ pub unsafe extern "C" fn platfs_mkfs(
     guard(std::ptr::null_mut(), || {
         // SAFETY: texts by the header.
         let (path, kind) = unsafe { (raw::path(path)?, type_of(kind)?) };
-        if ImageSpec::parse(path.as_os_str()).part != Part::Whole {
-            return Err(
-                Failure::new(libc::EINVAL, "a part of a disk; this makes a new file").at(path.display())
-            );
-        }
         let options = OpenOptions::new().write(true).now(clock::now());
         let mut format = Options::new(kind);
         format.time = u64::try_from(clock::now().seconds).unwrap_or(0);
-        let image = Image::format_file(path, bytes, &format, &options);
+        let device = device::create(path.as_os_str(), bytes, &StoreOptions::default());
+        let device = device.map_err(|error| Failure::from(error).at(path.display()))?;
+        let image = Image::format(device, &format, &options);
         let image = image.map_err(|error| Failure::opening(&error).at(path.display()))?;
         Ok(raw::give(PlatfsImage::of(image, true)))
     })
@@ -136,12 +139,12 @@ pub unsafe extern "C" fn platfs_build(
             unsafe { (raw::path(source)?, raw::path(path)?, wanted(options)?) };
         let source =
             Source::open(source).map_err(|error| Failure::new(source_number(&error), error.to_string()))?;
-        let builder = Builder::new(&source).format(format).size(size).overwrite(overwrite);
-        let place = ImageSpec::parse(path.as_os_str());
-        let done = if place.part == Part::Whole {
-            builder.build(path)
+        let builder = Builder::new(&source).format(format).size(size);
+        let done = if image::parse(path.as_os_str()).part == Part::Whole {
+            build_file(builder, path, overwrite, &Disk::default())
         } else {
-            builder.build_on(place.open(true).map_err(|error| Failure::from(error).at(path.display()))?)
+            let device = door::open_write(path.as_os_str());
+            builder.build_on(device.map_err(|error| Failure::from(error).at(path.display()))?)
         };
         let done = done.map_err(|error| Failure::new(number(&error), error.to_string()))?;
         // SAFETY: NULL, or a struct to fill, by the header.
@@ -167,7 +170,7 @@ fn number(error: &BuildError) -> c_int {
         | BuildError::DeviceTooSmall { .. }
         | BuildError::TooFewInodes { .. }
         | BuildError::NoRoom { .. } => libc::ENOSPC,
-        BuildError::Output { error, .. } => error.raw_os_error().unwrap_or(libc::EIO),
+        BuildError::Output { error, .. } => errno_of(error),
         BuildError::Shrunk => libc::EIO,
         BuildError::Cancelled(_) => libc::ECANCELED,
         _ => libc::EINVAL,
@@ -177,7 +180,7 @@ fn number(error: &BuildError) -> c_int {
 /// The number of a source that can't be read.
 fn source_number(error: &SourceError) -> c_int {
     match error {
-        SourceError::Host { error, .. } => error.raw_os_error().unwrap_or(libc::EIO),
+        SourceError::Host { error, .. } => errno_of(error),
         SourceError::Cancelled(_) => libc::ECANCELED,
         _ => libc::EINVAL,
     }
@@ -294,7 +297,8 @@ pub unsafe extern "C" fn platfs_check(
 
 /// Checks a file, and writes the repair if all of it stands.
 fn examined(path: &std::path::Path, mut listener: Listener) -> Result<check::Summary, Failure> {
-    let device = ImageSpec::parse(path.as_os_str()).open(listener.repairs)?;
+    let open = if listener.repairs { device::check } else { device::read };
+    let device = open(path.as_os_str(), &StoreOptions::default())?;
     let options = check::Options { now: clock::now(), ..check::Options::default() };
     let outcome = check::check(device, &options, &mut listener)?;
     if listener.repairs && !outcome.repaired.is_unchanged() {

@@ -154,6 +154,9 @@ static void builds(const char *directory)
 	HOLDS(opened != NULL);
 	HOLDS(platfs_unlink(opened, "/note") == -1 && errno == EROFS);
 	HOLDS(platfs_close(opened) == 0 && platfs_close(NULL) == 0);
+	HOLDS(platfs_mount("/nonexistent/image", directory, NULL) == NULL && errno == ENOENT);
+	HOLDS(platfs_mount(image, directory, "frobnicate") == NULL && errno == EINVAL);
+	HOLDS(platfs_unmount(NULL) == 0);
 	repairs(image);
 }
 

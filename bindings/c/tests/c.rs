@@ -6,7 +6,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use testkit::scratch::Scratch;
 use testkit::{fsck, tool};
@@ -90,6 +92,31 @@ fn a_program_in_c_calls_every_function() {
     assert!(String::from_utf8_lossy(&output.stdout).contains(" 100000 note\n"));
     let refused = watched(&list, &prefix).arg(scratch.join("built.img")).arg("/note").output().unwrap();
     assert_eq!(refused.status.code(), Some(1), "{}", String::from_utf8_lossy(&refused.stderr));
+    mounts(&scratch, &prefix);
+}
+
+/// The example that mounts, until it is told to end.
+fn mounts(scratch: &Scratch, prefix: &Path) {
+    let program = compiled("examples/mount.c", prefix, &scratch.join("installed"));
+    if !tool::is_root() || !Path::new("/dev/fuse").exists() {
+        return tool::skip("the example in C that mounts", "needs root and /dev/fuse");
+    }
+    let directory = scratch.join("mounted");
+    fs::create_dir(&directory).unwrap();
+    let image = scratch.join("built.img");
+    let mut serving = Command::new(program);
+    serving.env("LD_LIBRARY_PATH", prefix.join("lib")).arg(&image).arg(&directory).arg("noatime");
+    let mut serving = serving.stdin(Stdio::piped()).spawn().unwrap();
+    while !directory.join("note").exists() {
+        assert!(serving.try_wait().unwrap().is_none(), "it ended early");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(fs::read(directory.join("note")).unwrap(), b"in C");
+    fs::rename(directory.join("note"), directory.join("renamed")).unwrap();
+    drop(serving.stdin.take());
+    assert!(serving.wait().unwrap().success());
+    assert!(!directory.join("renamed").exists());
+    fsck::assert_clean(&image);
 }
 
 #[test]

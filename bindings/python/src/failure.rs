@@ -7,25 +7,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use platfs::device::partitions::TableError;
 use platfs::device::{Device, lookalike};
+use platfs_host::errno_of;
 use platfs_image::named::PartError;
 use platfs_image::{BuildError, SourceError};
+use platfs_open::image::ImageError;
+use platfs_open::stores;
+use platfs_serve::mount::error::MountError;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 /// Error numbers of Linux.
 mod number {
-    pub(super) const NOENT: i32 = 2;
     pub(super) const IO: i32 = 5;
     pub(super) const BAD_FILE: i32 = 9;
-    pub(super) const ACCES: i32 = 13;
-    pub(super) const BUSY: i32 = 16;
-    pub(super) const EXISTS: i32 = 17;
-    pub(super) const IS_DIRECTORY: i32 = 21;
     pub(super) const INVALID: i32 = 22;
     pub(super) const FULL: i32 = 28;
-    pub(super) const READ_ONLY: i32 = 30;
-    pub(super) const TIMED_OUT: i32 = 110;
 }
 
 /// Runs a call of the library without Python's lock. A panic, which is an error in the library, becomes `OSError` with EIO.
@@ -48,20 +45,6 @@ pub(crate) fn panics(py: Python<'_>) -> PyResult<()> {
         if std::hint::black_box(true) {
             panic!("on purpose, for the tests")
         }
-    })
-}
-
-/// The number of what the host says.
-fn host_number(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or_else(|| match error.kind() {
-        io::ErrorKind::NotFound => number::NOENT,
-        io::ErrorKind::PermissionDenied => number::ACCES,
-        io::ErrorKind::ResourceBusy => number::BUSY,
-        io::ErrorKind::IsADirectory => number::IS_DIRECTORY,
-        io::ErrorKind::InvalidInput => number::INVALID,
-        io::ErrorKind::ReadOnlyFilesystem => number::READ_ONLY,
-        io::ErrorKind::TimedOut => number::TIMED_OUT,
-        _ => number::IO,
     })
 }
 
@@ -109,41 +92,43 @@ pub(crate) fn unopened(device: &dyn Device, error: &platfs::Error, path: String)
 /// An error of opening or making an image: what the host says of the file counts.
 pub(crate) fn opening(path: String) -> impl Fn(&platfs::Error) -> PyErr {
     move |error| {
-        let host =
-            if let platfs::Error::Io { source, .. } = error { Some(host_number(source)) } else { None };
+        let host = if let platfs::Error::Io { source, .. } = error { Some(errno_of(source)) } else { None };
         with_path(error, host.unwrap_or(error.errno()), Some(path.clone()))
     }
 }
 
 /// An error of the host about a path.
 pub(crate) fn host(path: String) -> impl Fn(io::Error) -> PyErr {
-    move |error| os_error(host_number(&error), error.to_string(), Some(path.clone()), raised(&error))
+    move |error| os_error(errno_of(&error), error.to_string(), Some(path.clone()), raised(&error))
 }
 
-/// An error of naming a part of a disk.
-pub(crate) fn part(path: String) -> impl Fn(PartError) -> PyErr {
+/// An error of a table of partitions.
+pub(crate) fn table(disk: String) -> impl Fn(TableError) -> PyErr {
     move |error| {
-        let (number, cause) = match &error {
-            PartError::Io(host) | PartError::Table(TableError::Io(host)) => (host_number(host), raised(host)),
-            other => (other.errno(), None),
-        };
-        os_error(number, error.to_string(), Some(path.clone()), cause)
+        let cause = if let TableError::Io(host) = &error { raised(host) } else { None };
+        let error = PartError::from(error);
+        os_error(error.errno(), error.to_string(), Some(disk.clone()), cause)
     }
+}
+
+/// An error of opening an image by its name.
+pub(crate) fn image(name: String) -> impl Fn(ImageError) -> PyErr {
+    move |error| os_error(error.errno(), error.to_string(), Some(name.clone()), None)
 }
 
 /// An error of a store about an address.
-pub(crate) fn store(address: String) -> impl Fn(platfs_store::Error) -> PyErr {
-    move |error| match error {
-        platfs_store::Error::Exists(_) => {
-            os_error(number::EXISTS, error.to_string(), Some(address.clone()), None)
-        }
-        error => host(address.clone())(io::Error::from(error)),
-    }
+pub(crate) fn store(address: String) -> impl Fn(stores::Error) -> PyErr {
+    move |error| image(address.clone())(error.into())
+}
+
+/// An error of a mount.
+pub(crate) fn mount(error: MountError) -> PyErr {
+    os_error(error.errno(), error.why.to_string(), Some(error.subject), None)
 }
 
 /// An error of a device.
 pub(crate) fn device(error: &io::Error) -> PyErr {
-    os_error(host_number(error), error.to_string(), None, raised(error))
+    os_error(errno_of(error), error.to_string(), None, raised(error))
 }
 
 /// An error of a build.
@@ -155,7 +140,7 @@ pub(crate) fn build(error: &BuildError) -> PyErr {
         | BuildError::DeviceTooSmall { .. }
         | BuildError::TooFewInodes { .. }
         | BuildError::NoRoom { .. } => number::FULL,
-        BuildError::Output { error, .. } => host_number(error),
+        BuildError::Output { error, .. } => errno_of(error),
         BuildError::Shrunk => number::IO,
         _ => number::INVALID,
     };
@@ -165,7 +150,7 @@ pub(crate) fn build(error: &BuildError) -> PyErr {
 /// An error of a source of images.
 pub(crate) fn source(error: &SourceError) -> PyErr {
     let number = match error {
-        SourceError::Host { error, .. } => host_number(error),
+        SourceError::Host { error, .. } => errno_of(error),
         _ => number::INVALID,
     };
     PyOSError::new_err((number, error.to_string()))

@@ -12,7 +12,7 @@ use crate::facts::{self, letter};
 use crate::failure;
 use crate::figures::{self, Count, Free, Totals, Worst};
 use crate::file::File;
-use crate::ground::Named;
+use crate::ground::{Named, Purpose};
 
 /// `ext2`, `ext3` or `ext4`.
 pub(crate) fn type_of(name: &str) -> PyResult<FsType> {
@@ -60,6 +60,11 @@ impl<T> Closable<T> {
             return None;
         }
         self.held.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Puts back what was taken out, and is not closed after all.
+    pub(crate) fn put(&self, value: T) {
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
     }
 
     /// Held for a moment only: never while something else is waited for.
@@ -164,7 +169,7 @@ impl Image {
     fn open(py: Python<'_>, named: Named, write: bool, force: bool) -> PyResult<Self> {
         let options = OpenOptions::new().write(write).force(force).now(clock::now());
         let (shown, shared) = (named.shown(), named.is_path() && !write);
-        let device = named.open(py, write)?;
+        let device = named.open(py, if write { Purpose::Write } else { Purpose::Read })?;
         let image = failure::run(py, || {
             let image = platfs::Image::on(Arc::clone(&device), &options);
             image.map_err(|error| failure::unopened(&*device, &error, shown))

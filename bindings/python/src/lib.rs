@@ -11,6 +11,7 @@
 //! | `host` | a Python file object as a device |
 //! | `image` | images, and what is done in them by paths |
 //! | `make` | building and checking |
+//! | `mount` | mounts, and work in them while they are used |
 //!
 //! No call holds Python's lock while it works on an image: other threads run. A device that is a Python object takes the
 //! lock for its calls, so it must be free then.
@@ -23,6 +24,7 @@ mod ground;
 mod host;
 mod image;
 mod make;
+mod mount;
 
 use pyo3::prelude::*;
 
@@ -34,6 +36,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<file::File>()?;
     module.add_function(wrap_pyfunction!(make::build, module)?)?;
     module.add_function(wrap_pyfunction!(make::examine, module)?)?;
+    module.add_class::<mount::Mountpoint>()?;
+    module.add_class::<mount::LiveMount>()?;
+    module.add_function(wrap_pyfunction!(mount::mount, module)?)?;
     module.add_function(wrap_pyfunction!(ground::is_address, module)?)?;
     module.add_function(wrap_pyfunction!(ground::partitions, module)?)?;
     module.add_function(wrap_pyfunction!(ground::push, module)?)?;

@@ -8,13 +8,15 @@ use platfs::check::{self, Decision, Issue, Severity, Sink};
 use platfs::mkfs::Options;
 use platfs_image::builder::identity::GivenIdentity;
 use platfs_image::clock;
-use platfs_image::named::{ImageSpec, Part};
+use platfs_image::disk::Disk;
 use platfs_image::{Builder, Owner, Size, Source, SourceOptions, Stage, Watch};
+use platfs_open::door::{self, build_file};
+use platfs_open::image::{self, Part};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::failure;
-use crate::ground::Named;
+use crate::ground::{Named, Purpose};
 use crate::image::type_of;
 
 /// Bytes, files, directories, free blocks, size of a block.
@@ -149,14 +151,12 @@ pub(crate) fn build(
             .identity(stated)
             .keep_times(wanted.keep_times)
             .sync(wanted.sync)
-            .overwrite(wanted.overwrite)
             .watch(watch);
-        let place = ImageSpec::parse(out.as_os_str());
-        let built = if place.part == Part::Whole {
-            builder.build(out)
+        let built = if image::parse(out.as_os_str()).part == Part::Whole {
+            build_file(builder, &out, wanted.overwrite, &Disk::default())
         } else {
             let shown = out.display().to_string();
-            builder.build_on(place.open(true).map_err(failure::part(shown))?)
+            builder.build_on(door::open_write(out.as_os_str()).map_err(failure::image(shown))?)
         };
         let built = built.map_err(|error| failure::build(&error))?;
         let (files, directories) = (built.contents.files, built.contents.directories);
@@ -231,7 +231,7 @@ pub(crate) fn examine<'py>(
     most: usize,
 ) -> PyResult<(Vec<(Said, Where<'py>)>, Counts)> {
     let shown = named.shown();
-    let device = named.open(py, repair)?;
+    let device = named.open(py, if repair { Purpose::Repair } else { Purpose::Read })?;
     let mut listener = Listener { found: Vec::new(), most, repairs: repair };
     let options = check::Options { now: clock::now(), ..check::Options::default() };
     let summary = failure::run(py, || -> PyResult<check::Summary> {

@@ -602,6 +602,135 @@ def test_the_examples_of_the_pages_run(tmp_path, monkeypatch):
             exec(compile(block, page, "exec"), {"__name__": "page"})
 
 
+def can_mount():
+    return os.geteuid() == 0 and os.path.exists("/dev/fuse")
+
+
+@pytest.fixture
+def mounted(tmp_path):
+    """A directory with a mount of an image of 64 MiB, and the image."""
+    if not can_mount():
+        pytest.skip("SKIPPED: needs root and /dev/fuse")
+    image, directory = tmp_path / "mounted.img", tmp_path / "m"
+    platfs.Image.create(image, 64 << 20).close()
+    directory.mkdir()
+    with platfs.mount(image, directory, rw=True, commit=30) as mount:
+        yield mount, directory, image
+    e2fsck = shutil.which("e2fsck", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
+    if e2fsck:
+        subprocess.run([e2fsck, "-fn", image], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_mount_is_worked_on_while_it_is_used(mounted, tmp_path):
+    mount, directory, image = mounted
+    (directory / "a").mkdir()
+    (directory / "a/file").write_bytes(b"x" * 100000)
+    assert mount.copy("a", "b") == platfs.Done(1, 1, 100000, 0)
+    assert (directory / "b/file").read_bytes() == b"x" * 100000
+    assert mount.remove("/a").files == 1 and os.listdir(directory / "b") == ["file"]
+    mount.sync()
+    mount.snapshot(tmp_path / "snapshot.img")
+    with platfs.Image(tmp_path / "snapshot.img") as snapshot:
+        assert snapshot.listdir("/b") == ["file"]
+    assert mount.stats()["writable"] is True
+    least = mount.least_size()
+    assert least.bytes_before == 64 << 20 and least.bytes < 32 << 20
+    assert mount.resize(32 << 20).bytes == 32 << 20 == image.stat().st_size
+    assert mount.defragment()["failed"] == 0 and mount.trim() > 0
+    mount.quota_on("user")
+    mount.set_quota("user", 1000, soft_bytes=1 << 20, hard_inodes=7)
+    mount.set_graces("user", bytes=60, inodes=70)
+    quota = platfs.Live(directory / "b").quota("user")
+    assert quota.kinds == ["user"] and (quota.grace_bytes, quota.grace_inodes) == (60, 70)
+    [record] = [record for record in quota.records if record.id == 1000]
+    assert (record.soft_bytes, record.hard_bytes, record.hard_inodes, record.bytes) == (1 << 20, 0, 7, 0)
+    assert mount.recount_quota() == 0
+    mount.quota_off("user")
+    with pytest.raises(OSError, match="does not count"):
+        mount.quota()
+
+
+def test_errors_of_mounts_have_numbers_and_names(mounted, tmp_path):
+    mount, directory, image = mounted
+    with pytest.raises(FileNotFoundError) as missing:
+        mount.remove("missing")
+    assert missing.value.filename == str(directory / "missing")
+    with pytest.raises(OSError) as busy:
+        platfs.mount(image, tmp_path)
+    assert busy.value.errno == errno.EBUSY and busy.value.filename == str(image)
+    with pytest.raises(FileExistsError) as taken:
+        mount.snapshot(image)
+    assert taken.value.filename == str(image)
+    with pytest.raises(OSError) as other:
+        platfs.Live(tmp_path).stats()
+    assert other.value.errno == errno.ENOTTY and other.value.filename == str(tmp_path)
+    with pytest.raises(OSError) as least:
+        mount.resize(4096)
+    assert least.value.errno in (errno.EINVAL, errno.ENOSPC)
+    with pytest.raises(FileNotFoundError):
+        platfs.mount(tmp_path / "missing.img", tmp_path)
+    with pytest.raises(ValueError, match="frobnicate"):
+        platfs.mount(image, directory, frobnicate=True)
+    with pytest.raises(ValueError, match="comma"):
+        platfs.mount(image, directory, fsname="a,suid")
+    held = open(directory / "held", "w")
+    with pytest.raises(OSError) as held_open:
+        mount.unmount()
+    assert held_open.value.errno == errno.EBUSY and (directory / "held").exists()
+    held.close()
+    mount.unmount()
+    mount.unmount()
+    assert os.listdir(directory) == []
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_mount_ends_with_its_program_and_no_other(mounted, tmp_path):
+    mount, directory, image = mounted
+    assert in_a_child(mount.unmount) == 0 and os.listdir(directory) == ["lost+found"]
+    other, place = tmp_path / "other.img", tmp_path / "n"
+    platfs.Image.create(other, 16 << 20).close()
+    place.mkdir()
+    program = f"import platfs; m = platfs.mount({str(other)!r}, {str(place)!r}); open({str(place / 'x')!r}, 'w')"
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert os.listdir(place) == []
+    with platfs.Image(other) as closed:
+        assert closed.exists("/x")
+    with pytest.raises(ZeroDivisionError), platfs.mount(other, place):
+        os.listdir(place)[1 // 0]
+    assert os.listdir(place) == []
+    with pytest.warns(RuntimeWarning, match="not cleanly unmounted|errors|reading only"):
+        with open(other, "r+b") as raw:
+            raw.seek(1024 + 0x64)
+            raw.write(struct.pack("<I", 1 << 31))
+        with platfs.mount(other, place):
+            assert not os.access(place / "x", os.W_OK) or os.statvfs(place).f_flag & os.ST_RDONLY
+
+
+def test_an_image_has_one_user_who_writes(mounted, tree, tmp_path):
+    """The same door as the command's: mounts and loop devices are seen, not only locks."""
+    mount, directory, image = mounted
+    for again in (lambda: platfs.Image(image, write=True), lambda: platfs.check(image, repair=True)):
+        with pytest.raises(OSError) as used:
+            again()
+        assert used.value.errno == errno.EBUSY and str(directory) in str(used.value)
+    with pytest.raises(OSError) as replaced:
+        platfs.build(tmp_path / "tree", image, overwrite=True)
+    assert str(directory) in str(replaced.value)
+    losetup = shutil.which("losetup", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
+    if losetup is None:
+        return
+    place = tmp_path / "kernel"
+    place.mkdir()
+    if subprocess.run(["mount", "-o", "loop", tree, place], capture_output=True).returncode:
+        return
+    try:
+        with pytest.raises(OSError) as used:
+            platfs.Image(tree, write=True)
+        assert used.value.errno == errno.EBUSY and "kernel has it mounted" in str(used.value)
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
 def test_the_examples_run(tree, tmp_path):
     import runpy
 
@@ -611,6 +740,12 @@ def test_the_examples_run(tree, tmp_path):
     assert make(str(tmp_path / "tree"), out, "guest-7").files == 2
     changed = runpy.run_path(os.path.join(examples, "forensics.py"))["changed"]
     assert "/etc/hostname" in [path for path, _ in changed(out, 1)]
+    if can_mount():
+        work = runpy.run_path(os.path.join(examples, "mount_image.py"))["work"]
+        (tmp_path / "m").mkdir()
+        assert work(out, str(tmp_path / "m"), str(tmp_path / "before.img")) == 1
+        with platfs.Image(out) as image, platfs.Image(tmp_path / "before.img") as before:
+            assert image.exists("/note") and not before.exists("/note")
 
 
 def test_a_path_of_an_image_is_none_of_the_host(image, tmp_path):

@@ -16,6 +16,7 @@ pub mod keys;
 pub mod larger;
 pub mod manual;
 pub mod owner;
+mod panics;
 pub mod progress;
 pub mod reading;
 pub mod reshaping;
@@ -87,7 +88,7 @@ fn parsed(arguments: impl IntoIterator<Item = OsString>) -> Result<CommandLine, 
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     signals::limits_are_errors();
-    memory::panics_without_calls();
+    panics::without_calls();
     daemon::begin(&arguments);
     #[cfg(feature = "mount")]
     if let Some(code) = mount::outside::run_if_meant(&arguments) {

@@ -18,7 +18,7 @@ use platfs::{OpenOptions, Volume};
 use platfs_host::OutputLocation;
 use platfs_reshape::draft::{Change, Limits};
 
-use crate::check::{stop, undo};
+use crate::check::stop;
 use crate::clock;
 use crate::console::{Console, Failure};
 use crate::door;
@@ -27,6 +27,7 @@ use crate::reading::{CHECK, INFO};
 use crate::text::Shown;
 use platfs_open::memory;
 use platfs_open::precheck::{self, When};
+use platfs_open::undo;
 
 pub use platfs_serve::sizes::Sizes;
 pub use sized::{Ready, Sized};

@@ -21,6 +21,7 @@ mod attributes;
 mod contents;
 mod descent;
 mod directory;
+mod errno;
 mod facts;
 mod output;
 pub mod path;
@@ -35,6 +36,7 @@ pub use attributes::{CopiedAttributes, Handle, MissingAttributes, Times, XattrRe
 pub use contents::{Runs, copy, runs};
 pub use descent::Descent;
 pub use directory::{Directory, Entries};
+pub use errno::errno_of;
 pub use facts::{Facts, Id, Kind};
 pub use output::{NewDirectory, Output, OutputLocation, Privacy, followed, private_log};
 pub use reach::{Opened, inside, named, open_named, read_named, read_secret, split, target_of};

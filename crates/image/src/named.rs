@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use platfs::device::partitions::{Growth, Partition, TableError, grow, partitions, shrink};
 use platfs::device::{Device, FileDevice, Window};
-use platfs_host::{Kind, open_named};
+use platfs_host::{Kind, errno_of, open_named};
 
 use crate::size::parse_size;
 use crate::text::Shown;
@@ -91,9 +91,8 @@ pub enum PartError {
     },
 }
 
-/// Numbers of Linux: EIO, ENXIO, EISDIR, EINVAL.
+/// Numbers of Linux: ENXIO, EISDIR, EINVAL.
 mod number {
-    pub(super) const IO: i32 = 5;
     pub(super) const NO_DEVICE: i32 = 6;
     pub(super) const DIRECTORY: i32 = 21;
     pub(super) const INVALID: i32 = 22;
@@ -105,9 +104,7 @@ impl PartError {
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
-            PartError::Io(error) | PartError::Table(TableError::Io(error)) => {
-                error.raw_os_error().unwrap_or(number::IO)
-            }
+            PartError::Io(error) | PartError::Table(TableError::Io(error)) => errno_of(error),
             PartError::Directory => number::DIRECTORY,
             PartError::Table(_) | PartError::Unaligned(_) | PartError::Special => number::INVALID,
             PartError::NoPartition { .. } | PartError::NoSuchName { .. } | PartError::BehindEnd { .. } => {

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use platfs::Key;
+use platfs_host::errno_of;
 use platfs_image::text::Shown;
 use zeroize::Zeroizing;
 
@@ -61,6 +62,18 @@ pub enum KeyError {
     /// The bytes are no key.
     #[error(transparent)]
     Key(#[from] platfs::Error),
+}
+
+impl KeyError {
+    /// The number that Linux has for it.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            KeyError::File { error, .. } => errno_of(error),
+            KeyError::Digits => errno_of(&io::ErrorKind::InvalidInput.into()),
+            KeyError::Key(error) => error.errno(),
+        }
+    }
 }
 
 /// The file that a key stands in, if it does not stand in its name.

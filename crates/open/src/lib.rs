@@ -3,12 +3,14 @@
 //! | module | owns |
 //! | --- | --- |
 //! | [`image`] | from a name to a device that is read: a file, a block device, a part of either, a volume of a store |
+//! | [`mod@device`] | an image as a device, for programs: to read, write, check, or new |
 //! | [`door`] | opening to write: who else uses an image, the locks, new files that take the place of others |
 //! | [`stores`] | volumes of object stores in the place of images, by address and environment |
 //! | [`keys`] | keys of encrypted files, from files or digits |
 //! | [`marks`] | marks of multiple mount protection that this process holds |
 //! | [`paths`] | paths of an image as text: patterns, and names as they are printed |
 //! | [`precheck`], [`names`] | a check before anything is changed, and what inodes are called in it |
+//! | [`undo`] | the undo file of a change of an image, and the way back by it |
 //! | [`memory`] | memory that this process may use |
 //! | [`process`] | what a process does for its secrets, if it is the command's own |
 //! | [`explain`] | errors about a volume in words, with the remedy |
@@ -20,10 +22,12 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![forbid(unsafe_code)]
 
+pub mod device;
 pub mod door;
 pub mod explain;
 mod hearer;
 pub mod image;
+mod kept;
 pub mod keys;
 pub mod locks;
 pub mod marks;
@@ -37,3 +41,4 @@ pub mod stores;
 #[cfg(not(feature = "store"))]
 #[path = "stores_left_out.rs"]
 pub mod stores;
+pub mod undo;

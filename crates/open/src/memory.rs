@@ -1,11 +1,9 @@
 //! Memory that this process may use: the machine's, or less where a limit is set; and what is said where there is none.
 //!
-//! Owns: the limits of control groups (of both versions, along the whole path) and of the address space, the words on
-//! what a server lacks by its limits, and how a panic is printed where there may be no memory for that. Excludes what the
-//! memory is used for.
+//! Owns: the limits of control groups (of both versions, along the whole path) and of the address space, and the words on
+//! what a server lacks by its limits. Excludes what the memory is used for.
 
 use std::io;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use platfs_host::system;
@@ -62,22 +60,6 @@ pub fn room_to_serve() -> Result<(), String> {
     }
 }
 
-/// Has a panic print its words alone where the address space is limited, and not the calls that led to it. Those take memory,
-/// and are printed under a lock of the standard library which an allocation that fails takes too: a thread that panics for
-/// lack of memory (a new one without room for its second stack, say) would wait for itself for ever, and with it the process.
-/// To be called before there are threads.
-pub fn panics_without_calls() {
-    if getrlimit(Resource::As).current.is_none() {
-        return;
-    }
-    std::panic::set_hook(Box::new(|panic| {
-        let thread = std::thread::current();
-        let name = thread.name().unwrap_or("without a name");
-        // Nobody may read them.
-        let _ = writeln!(io::stderr(), "thread '{name}' {panic}");
-    }));
-}
-
 /// A failure to begin to serve, with the limit that it comes from.
 #[must_use]
 pub fn lacking(error: &io::Error) -> String {
@@ -128,12 +110,7 @@ fn places(text: &str, groups: &Path) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Stdio;
-
-    use testkit::again;
-
     use super::*;
-    use std::fs;
 
     #[test]
     fn memory_is_read_where_it_is_known() {
@@ -148,47 +125,6 @@ mod tests {
         assert!(said(Errno::MFILE).contains("ulimit -n") && said(Errno::AGAIN).contains("ulimit -u"));
         assert!(!said(Errno::IO).contains("ulimit"));
         assert_eq!(room_to_serve(), Ok(()));
-    }
-
-    /// Panics without any memory left, if the test below says so, and leaves a byte before.
-    #[test]
-    fn worker() {
-        let Some(path) = std::env::var_os(PANICS) else { return };
-        let mut mark = fs::File::create(path).unwrap();
-        panics_without_calls();
-        // The library knows now how panics are printed: the first one asks the environment, which takes memory too.
-        let _ = std::thread::spawn(|| panic!("one before")).join();
-        let done = std::thread::Builder::new().spawn(move || {
-            let mut taken: Vec<Vec<u8>> = Vec::with_capacity(1 << 20);
-            for len in (4..24).rev().map(|bits| 1 << bits) {
-                let mut some = Vec::new();
-                while some.try_reserve_exact(len).is_ok() && taken.len() < taken.capacity() {
-                    taken.push(std::mem::take(&mut some));
-                }
-            }
-            mark.write_all(b"x").unwrap();
-            panic!("no memory is left");
-        });
-        drop(done.unwrap().join());
-    }
-
-    const PANICS: &str = "PLATFS_PANICS_WITHOUT_MEMORY";
-
-    /// It waited for itself for ever.
-    #[test]
-    fn a_thread_that_panics_without_memory_comes_to_its_end() {
-        let directory = tempfile::tempdir().unwrap();
-        let mark = directory.path().join("mark");
-        let worker = again::test("memory::tests::worker", PANICS, &mark);
-        let mut limited = std::process::Command::new("sh");
-        limited
-            .args(["-c", "ulimit -v 400000; exec \"$@\"", "sh"])
-            .arg(worker.get_program())
-            .args(worker.get_args());
-        limited.env(PANICS, &mark).env("RUST_BACKTRACE", "1").stderr(Stdio::null()).stdout(Stdio::null());
-        // After a minute the harness in the child would speak of it, and end for lack of memory.
-        again::ended(&mut limited);
-        assert_eq!(fs::read(mark).unwrap(), b"x", "it did not come to its panic");
     }
 
     #[test]

@@ -24,12 +24,15 @@ use std::time::Duration;
 
 use platfs::device::Device;
 use platfs_forensics::{RawImage, used};
-use platfs_host::path;
+use platfs_host::{errno_of, path};
 pub use platfs_store::Error;
 use platfs_store::objects::Patience;
 use platfs_store::{Address, Cache, LocalLog, Result, Store, Stored, Volume};
 
+use rustix::io::Errno;
+
 use crate::hearer::Hearer;
+use crate::kept::Kept;
 use crate::locks::locked;
 use crate::process;
 
@@ -42,6 +45,15 @@ const FRONT: u64 = 4 << 20;
 /// Most bytes of tables that are fetched then, and of directories.
 const EARLY: u64 = 16 << 20;
 const DIRECTORIES: u64 = 8 << 20;
+
+/// The number that Linux has for an error.
+#[must_use]
+pub fn errno(error: &Error) -> i32 {
+    match error {
+        Error::Exists(_) => Errno::EXIST.raw_os_error(),
+        error => errno_of(&error.clone().into()),
+    }
+}
 
 /// Returns true if a name is that of a store, or of a volume in one.
 #[must_use]
@@ -67,17 +79,36 @@ pub fn address(name: &OsStr) -> Result<Address> {
     Address::parse(text)
 }
 
+/// Wishes of a program about a volume of a store, over what the environment says.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StoreOptions {
+    /// The directory of the cache, and its most bytes.
+    pub cache: Option<(PathBuf, u64)>,
+    /// A volume that somebody has open for writing is taken over.
+    pub take_over: bool,
+    /// The program, for others to whom it is in the way; by default this host.
+    pub holder: Option<String>,
+}
+
 /// The store of an address.
 ///
 /// # Errors
 /// This build does not know such stores; a setting that can't be understood.
 pub fn store(address: &Address) -> Result<Arc<Store>> {
+    store_by(address, &StoreOptions::default())
+}
+
+fn store_by(address: &Address, options: &StoreOptions) -> Result<Arc<Store>> {
     if !address.is_local() {
         process::hide();
     }
     let objects = address.objects();
+    let cache = match &options.cache {
+        Some((directory, most)) => Some(Cache::new(directory.clone(), *most)),
+        None => cache(address)?,
+    };
     let patience = Patience { limit: patience()?, tell: Some(tell), ..Patience::default() };
-    let store = Arc::new(Store::new(objects?, patience, cache(address)?).at(address.identity()));
+    let store = Arc::new(Store::new(objects?, patience, cache).at(address.identity()));
     let mut known = locked(&STORES);
     known.retain(|other| other.strong_count() > 0);
     known.push(Arc::downgrade(&store));
@@ -283,8 +314,12 @@ fn log_directory() -> Option<PathBuf> {
 /// # Errors
 /// As [`Stored::open`]; see [`store`].
 pub fn open_stored(name: &OsStr) -> Result<Arc<Stored>> {
+    stored(name, &StoreOptions::default())
+}
+
+fn stored(name: &OsStr, options: &StoreOptions) -> Result<Arc<Stored>> {
     let address = address(name)?;
-    Ok(Arc::new(Stored::open(&store(&address)?, address.volume()?)?))
+    Ok(Arc::new(Stored::open(&store_by(&address, options)?, address.volume()?)?))
 }
 
 /// Opens a volume for reading, with what is read first of a file system.
@@ -292,7 +327,15 @@ pub fn open_stored(name: &OsStr) -> Result<Arc<Stored>> {
 /// # Errors
 /// As [`open_stored`].
 pub fn open_read(name: &OsStr) -> Result<Arc<dyn Device>> {
-    let stored = open_stored(name)?;
+    open_read_by(name, &StoreOptions::default())
+}
+
+/// Opens a volume as [`open_read`] does, with wishes of a program.
+///
+/// # Errors
+/// As [`open_stored`].
+pub fn open_read_by(name: &OsStr, options: &StoreOptions) -> Result<Arc<dyn Device>> {
+    let stored = stored(name, options)?;
     let device = Arc::clone(&stored) as Arc<dyn Device>;
     early(device, |ranges| stored.will_read(ranges));
     Ok(stored)
@@ -314,18 +357,45 @@ pub fn early(device: Arc<dyn Device>, fetch: impl Fn(&[Range<u64>])) {
 /// # Errors
 /// As [`Volume::open`]; see [`store`].
 pub fn open_write(name: &OsStr) -> Result<Arc<dyn Device>> {
-    let address = address(name)?;
-    let volume = written(&address).map(Arc::new);
-    let volume = volume?;
+    let volume = written(&address(name)?, &StoreOptions::default()).map(Arc::new)?;
     OPEN.with_borrow_mut(|open| open.push(Arc::clone(&volume)));
-    let device = Arc::clone(&volume) as Arc<dyn Device>;
-    early(device, |ranges| volume.will_read(ranges));
+    early(Arc::clone(&volume) as Arc<dyn Device>, |ranges| volume.will_read(ranges));
     Ok(volume)
 }
 
-fn written(address: &Address) -> Result<Volume> {
-    let take_over = std::env::var_os("PLAT_STORE_TAKEOVER").is_some_and(|set| set == "1");
-    let (store, name, holder) = (store(address)?, address.volume()?, holder());
+/// Opens a volume for writing, with wishes of a program; it is closed when the device is dropped.
+///
+/// # Errors
+/// As [`open_write`].
+pub fn open_write_by(name: &OsStr, options: &StoreOptions) -> Result<Arc<dyn Device>> {
+    Ok(closing(written(&address(name)?, options)?))
+}
+
+/// Makes a volume of zeros, and opens it as [`open_write_by`] does.
+///
+/// # Errors
+/// There is one of that name; the store's.
+pub fn create_by(name: &OsStr, bytes: u64, options: &StoreOptions) -> Result<Arc<dyn Device>> {
+    let address = address(name)?;
+    let store = store_by(&address, options)?;
+    Ok(closing(Volume::create(
+        &store,
+        address.volume()?,
+        bytes,
+        &options.holder.clone().unwrap_or_else(holder),
+    )?))
+}
+
+fn closing(volume: Volume) -> Arc<dyn Device> {
+    let volume = Arc::new(volume);
+    Arc::new(Kept::new(Arc::clone(&volume) as Arc<dyn Device>, Written(Some(volume))))
+}
+
+fn written(address: &Address, options: &StoreOptions) -> Result<Volume> {
+    let by_environment = std::env::var_os("PLAT_STORE_TAKEOVER").is_some_and(|set| set == "1");
+    let take_over = options.take_over || by_environment;
+    let holder = options.holder.clone().unwrap_or_else(holder);
+    let (store, name) = (store_by(address, options)?, address.volume()?);
     let log = local_log(address)?;
     let open_local = |log: &LocalLog| {
         let volume = Volume::open_local(&store, name, (&holder, take_over), log)?;

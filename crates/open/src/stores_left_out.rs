@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use platfs::device::Device;
+use rustix::io::Errno;
 
 /// Nothing is reached.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -23,10 +24,27 @@ pub struct Reach {
 /// Schemes that mean a store.
 const SCHEMES: [&[u8]; 4] = [b"file://", b"s3://", b"gs://", b"az://"];
 
+/// Wishes of a program about a volume of a store, which nothing follows.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StoreOptions {
+    /// The directory of the cache, and its most bytes.
+    pub cache: Option<(PathBuf, u64)>,
+    /// A volume that somebody has open for writing is taken over.
+    pub take_over: bool,
+    /// The program, for others to whom it is in the way.
+    pub holder: Option<String>,
+}
+
 /// This build has no stores.
 #[derive(Debug, thiserror::Error)]
 #[error("is in an object store, and this build of plat was made without them")]
 pub struct Error;
+
+/// The number that Linux has for the refusal.
+#[must_use]
+pub fn errno(_: &Error) -> i32 {
+    Errno::OPNOTSUPP.raw_os_error()
+}
 
 /// Returns true if a name is that of a store, or of a volume in one.
 #[must_use]
@@ -62,6 +80,30 @@ pub fn open_read(_: &OsStr) -> Result<Arc<dyn Device>, Error> {
 /// # Errors
 /// Always.
 pub fn open_write(_: &OsStr) -> Result<Arc<dyn Device>, Error> {
+    Err(Error)
+}
+
+/// Refuses.
+///
+/// # Errors
+/// Always.
+pub fn open_read_by(_: &OsStr, _: &StoreOptions) -> Result<Arc<dyn Device>, Error> {
+    Err(Error)
+}
+
+/// Refuses.
+///
+/// # Errors
+/// Always.
+pub fn open_write_by(_: &OsStr, _: &StoreOptions) -> Result<Arc<dyn Device>, Error> {
+    Err(Error)
+}
+
+/// Refuses.
+///
+/// # Errors
+/// Always.
+pub fn create_by(_: &OsStr, _: u64, _: &StoreOptions) -> Result<Arc<dyn Device>, Error> {
     Err(Error)
 }
 

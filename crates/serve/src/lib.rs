@@ -10,6 +10,7 @@
 //! | [`nbd`] | a volume's bytes as a network block device |
 //! | [`sandbox`] | the cage of a server: all that it gives up before it looks at an image |
 //! | [`sizes`], [`free_runs`] | figures in reports |
+//! | [`refusal`] | refusals in words, with their numbers |
 //!
 //! ```no_run
 //! use platfs_serve::live::Live;
@@ -33,5 +34,6 @@ pub mod free_runs;
 pub mod live;
 pub mod mount;
 pub mod nbd;
+pub mod refusal;
 pub mod sandbox;
 pub mod sizes;

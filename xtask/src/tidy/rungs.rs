@@ -40,7 +40,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             descent reach system tree
             directory
             attributes path
-            contents facts random
+            contents errno facts random
         ",
         knots: &[],
         long_lists: 0,
@@ -204,11 +204,12 @@ pub(super) const LADDERS: &[Ladder] = &[
     Ladder {
         path: "crates/open",
         rungs: "
+            device
             door
             image
             marks precheck stores
             hearer keys names
-            explain locks memory paths process stores_left_out
+            explain kept locks memory paths process stores_left_out undo
         ",
         knots: &[],
         long_lists: 0,
@@ -220,7 +221,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             mount
             control
             bulk
-            free_runs nbd sandbox sizes
+            free_runs nbd refusal sandbox sizes
         ",
         knots: &[],
         long_lists: 4,
@@ -233,7 +234,7 @@ pub(super) const LADDERS: &[Ladder] = &[
             check manual owner writing
             format helper hints larger reading signals
             clock keys progress usage
-            console daemon size text
+            console daemon panics size text
         ",
         knots: &[],
         long_lists: 0,

@@ -1,4 +1,4 @@
-"""Read, change, build and check ext2, ext3 and ext4 images, without root and without a mount.
+"""Read, change, build, check and mount ext2, ext3 and ext4 images.
 
 >>> import platfs
 >>> with platfs.Image("disk.img") as image:
@@ -13,6 +13,7 @@ from ._check import Issue, Report, Severity, check
 from ._figures import Extent, Fragmentation, FreeBin, FreeSpace
 from ._file import FileIO
 from ._image import DirEntry, Image
+from ._mount import Done, Live, Mount, Quota, QuotaRecord, Sizes, mount
 from ._native import NotAnImage, __version__
 from ._partitions import Partition, partitions
 from ._path import Path
@@ -23,6 +24,7 @@ __all__ = [
     "AclEntry",
     "Built",
     "DirEntry",
+    "Done",
     "Extent",
     "FileIO",
     "Fragmentation",
@@ -30,18 +32,24 @@ __all__ = [
     "FreeSpace",
     "Image",
     "Issue",
+    "Live",
+    "Mount",
     "NotAnImage",
     "Partition",
     "Path",
     "Progress",
     "Pushed",
+    "Quota",
+    "QuotaRecord",
     "Report",
     "Severity",
+    "Sizes",
     "Source",
     "Tag",
     "__version__",
     "build",
     "check",
+    "mount",
     "partitions",
     "push",
 ]

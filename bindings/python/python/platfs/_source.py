@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any, BinaryIO, Optional, Protocol, Union
 
-from . import _native
-
 
 class Seekable(Protocol):
     """A binary file object that can seek; to change an image it needs ``write`` and ``flush``, too."""
@@ -40,18 +38,13 @@ def named(
     """The same for the native half."""
     if offset < 0 or (length is not None and length < 0):
         raise ValueError("offset and length are not negative")
-    path, address, thing = None, None, None
+    name, thing = None, None
     if hasattr(source, "seek") and hasattr(source, "read"):
         thing = source
-    elif isinstance(source, str) and _native.is_address(source):
-        address = source
-    elif isinstance(source, bytes):
-        path = os.fsdecode(source)
     else:
-        path = os.fspath(source)
+        name = os.fsdecode(source)
     return {
-        "path": path,
-        "address": address,
+        "name": name,
         "object": thing,
         "offset": offset,
         "length": length,

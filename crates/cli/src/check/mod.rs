@@ -1,4 +1,4 @@
-//! Around a check of a volume: what is kept of it and shown, questions, the undo file, and being called
+//! Around a check of a volume: what is kept of it and shown, questions, and being called
 //! as fsck(8) calls its helpers. What is wrong and how it is repaired is the library's.
 
 pub mod ask;
@@ -12,4 +12,3 @@ pub mod progress;
 pub mod report;
 pub mod spread;
 pub mod stop;
-pub mod undo;

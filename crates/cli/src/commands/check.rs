@@ -24,7 +24,7 @@ use crate::check::findings::{Findings, Policy};
 use crate::check::fsck;
 use crate::check::progress::Meter;
 use crate::check::report::{self, Detail, counted};
-use crate::check::{e2fsck, explain, facts, stop, undo};
+use crate::check::{e2fsck, explain, facts, stop};
 use crate::console::{Console, Failure};
 use crate::door::output::filled;
 use crate::door::{self, Shared};
@@ -35,6 +35,7 @@ use crate::text::Shown;
 use platfs_image::clock::now;
 use platfs_open::memory;
 use platfs_open::names::Names;
+use platfs_open::undo;
 
 /// Arguments of `plat check`.
 #[derive(Args, Debug)]

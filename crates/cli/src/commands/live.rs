@@ -21,6 +21,7 @@ use crate::control::client::{self, Found, Outcome};
 use crate::control::protocol::{Request, Verb};
 use crate::progress::{self, Step};
 use crate::text::Shown;
+use platfs_serve::refusal::Refusal;
 
 /// Returns true if a path is one of a mount by `plat mount`. An image that lies in one is meant as an image where the other
 /// paths lie elsewhere.
@@ -122,7 +123,7 @@ pub(super) fn ask(
     file: Option<&dyn AsFd>,
 ) -> Result<Done, Failure> {
     let (done, said) = sent(Asked { verb, flags, numbers: [] }, places, file)?;
-    said.map_err(|why| Failure::Failed(Trouble::told(why)))?.iter().for_each(|line| console.warn(line));
+    said.map_err(|why| Failure::Failed(Trouble::told(why.words)))?.iter().for_each(|line| console.warn(line));
     Ok(done)
 }
 
@@ -139,7 +140,7 @@ pub(super) fn ask_for_report<const N: usize>(
     if !is_remedy {
         handed.map_err(|error| host(path, io::Error::from(error)))?;
     }
-    let lines = sent(asked, &[found], None)?.1.map_err(|why| Failure::Failed(Trouble::told(why)))?;
+    let lines = sent(asked, &[found], None)?.1.map_err(|why| Failure::Failed(Trouble::told(why.words)))?;
     report::from_lines(&lines).ok_or_else(|| host(path, "the server's report can't be understood"))
 }
 
@@ -147,7 +148,7 @@ fn sent<const N: usize>(
     asked: Asked<N>,
     places: &[Found],
     file: Option<&dyn AsFd>,
-) -> Result<(Done, Result<Vec<String>, String>), Failure> {
+) -> Result<(Done, Result<Vec<String>, Refusal>), Failure> {
     let Asked { verb, flags, numbers } = asked;
     let request = Request { verb, flags, places: Vec::new(), numbers: numbers.to_vec() };
     let asked = client::ask(request, places, file, &mut |done| show(done));
@@ -220,7 +221,7 @@ pub(super) fn ask_with(
     let copy = if lies_in(&place, file).map_err(failed)? { Some(copied(file)?) } else { None };
     let file = copy.as_ref().unwrap_or(file);
     let (done, said) = sent(Asked { verb, flags, numbers: [] }, &[place], Some(file as &dyn AsFd))?;
-    Ok((done, said.map_err(|why| Failure::Failed(Trouble::told(why)))?))
+    Ok((done, said.map_err(|why| Failure::Failed(Trouble::told(why.words)))?))
 }
 
 /// A copy of a file, with its permissions and times.

@@ -11,6 +11,7 @@ use super::json;
 use crate::console::{Console, Failure};
 use crate::mount::statistics;
 use crate::text::Shown;
+use platfs_serve::refusal::Refusal;
 
 /// Arguments of `plat stats`.
 #[derive(Args, Debug)]
@@ -24,7 +25,7 @@ pub struct Stats {
 
 impl Stats {
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
-        let failed = |what: String| Failure::about(Shown(self.directory.as_os_str().as_bytes()), what);
+        let failed = |what: Refusal| Failure::about(Shown(self.directory.as_os_str().as_bytes()), what);
         let statistics = statistics::of(&self.directory).map_err(failed)?;
         if self.json {
             json::print(console.out, statistics)?;

@@ -76,7 +76,8 @@ impl Trim {
         if self.dry_run {
             return Err(Failure::Usage(format!("{shown}: only an image can be asked what would be done")));
         }
-        let done = trimming::trim(Path::new(name), (self.offset, length), self.min_extent);
+        let done =
+            trimming::trim(Path::new(name), self.offset..self.offset.saturating_add(length), self.min_extent);
         self.say(console, &shown, done.map_err(|error| Failure::about(&shown, error))?)
     }
 

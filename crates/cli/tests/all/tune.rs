@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use plat_cli::check::undo;
 use plat_cli::reshaping;
 use platfs::device::{Device, FileDevice};
 use platfs::mkfs::parse_features;
+use platfs_open::undo;
 use platfs_reshape::tune::{Request, tune};
 use testkit::scratch::Scratch;
 use testkit::{fsck, sparse, tool};

@@ -32,12 +32,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use platfs::device::mmp::Purpose as For;
-use platfs::device::{self, Device, FileDevice, Protection, Window};
+use platfs::device::{self, Device, FileDevice, Window};
 use platfs_host::OutputLocation;
 use platfs_host::path;
 use platfs_image::text::Shown;
 
 use crate::image::{self, ImageError, ImageSpec, Part, User, open_file};
+use crate::kept::Kept;
 use crate::marks;
 use crate::stores;
 use claim::Kind;
@@ -182,13 +183,13 @@ impl Alone {
         } else {
             Arc::new(Window::new(whole, start, size)?)
         };
-        Ok(Arc::new(Kept { _held: held, inner }))
+        Ok(Arc::new(Kept::new(inner, held)))
     }
 
     /// As [`Alone::into_device`], with the mark of a volume that has multiple mount protection.
     fn into_marked(self, name: &OsStr, purpose: For) -> Result<Arc<dyn Device>, ImageError> {
         let inner = take_mark(self.view()?, name, purpose)?;
-        Ok(Arc::new(Kept { _held: self.into_locks(), inner }))
+        Ok(Arc::new(Kept::new(inner, self.into_locks())))
     }
 
     /// The locks that keep others off, without the image itself.
@@ -310,67 +311,6 @@ pub fn way_back(name: &OsStr) -> PathBuf {
         _ => spec.path.parent(),
     };
     directory.map_or_else(|| PathBuf::from(&hidden), |directory| directory.join(&hidden))
-}
-
-/// A device whose users are kept off while it lives.
-struct Kept {
-    // Dropped first: the mark in it is cleared while the locks are held.
-    inner: Arc<dyn Device>,
-    _held: Vec<File>,
-}
-
-impl Device for Kept {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn protection(&self) -> Protection {
-        self.inner.protection()
-    }
-
-    fn lengthen(&self, to: Option<u64>) -> io::Result<u64> {
-        self.inner.lengthen(to)
-    }
-
-    fn shorten(&self, to: u64) -> io::Result<()> {
-        self.inner.shorten(to)
-    }
-
-    fn data_from(&self, offset: u64) -> u64 {
-        self.inner.data_from(offset)
-    }
-
-    fn hole_from(&self, offset: u64) -> u64 {
-        self.inner.hole_from(offset)
-    }
-
-    fn zero_fast(&self, offset: u64, len: u64, keeps: bool) -> io::Result<()> {
-        self.inner.zero_fast(offset, len, keeps)
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buffer)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.inner.write_at(offset, data)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.inner.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.inner.discard(offset, len)
-    }
-
-    fn discard_unit(&self) -> io::Result<u64> {
-        self.inner.discard_unit()
-    }
-
-    fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.inner.write_zeros(offset, len)
-    }
 }
 
 /// Keeps an image from being written through the door. It ends with this value, or with the process.

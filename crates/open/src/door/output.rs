@@ -6,13 +6,18 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
-use platfs::device::FileDevice;
+use platfs::device::{Device, FileDevice};
 use platfs_host::{OutputLocation, Privacy, followed};
 use platfs_image::disk::Disk;
 use platfs_image::{BuildError, Builder, Built};
 
-use super::{Replacing, replace};
+use super::{Alone, Replacing, replace};
+use crate::image::ImageError;
+
+/// Permissions of a new file, less the umask.
+const NEW_FILE: u32 = 0o666;
 
 /// A file that is not there yet.
 pub struct Output {
@@ -67,6 +72,24 @@ impl Output {
     /// If the file can't be named; then nothing of it is left.
     pub fn finish(self) -> io::Result<()> {
         self.new.finish()
+    }
+}
+
+/// Makes a new file of zeros, and opens it to be written; others are kept off as long as the device lives.
+///
+/// # Errors
+/// The name is taken; no file can be so long; the system's.
+pub fn create(path: &Path, bytes: u64) -> Result<Arc<dyn Device>, ImageError> {
+    let place = OutputLocation::of(path)?;
+    let file = place.directory.create(&place.name, NEW_FILE)?;
+    let made = file.set_len(bytes).map_err(ImageError::from).and_then(|()| Alone::open(path.as_os_str()));
+    match made {
+        Ok(alone) => Ok(alone.into_device()?),
+        Err(error) => {
+            // The first error says more.
+            let _ = place.remove();
+            Err(error)
+        }
     }
 }
 

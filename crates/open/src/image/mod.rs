@@ -11,9 +11,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use platfs::device::{Device, FileDevice, Window};
-use platfs_host::Privacy;
-use platfs_host::{Kind, path};
+use platfs_host::{Kind, Privacy, errno_of, path};
 use platfs_image::text::Shown;
+
+use rustix::io::Errno;
 
 use crate::stores;
 
@@ -65,9 +66,29 @@ pub enum ImageError {
         "is in an object store, and this command needs a file: `plat pull` makes one, `plat push` brings it back"
     )]
     Remote,
+    /// A part of a disk, where a new file is to be made.
+    #[error("is a part of a disk, and no name for a new file")]
+    NotWhole,
     /// It holds no image, or has no such part.
     #[error(transparent)]
     Part(#[from] PartError),
+}
+
+impl ImageError {
+    /// The number that Linux has for it.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            ImageError::Io(error) => errno_of(error),
+            ImageError::NoPart(_) => Errno::NOENT.raw_os_error(),
+            ImageError::InUse(_) => Errno::BUSY.raw_os_error(),
+            ImageError::Unfinished(_) => Errno::UCLEAN.raw_os_error(),
+            ImageError::Store(error) => stores::errno(error),
+            ImageError::Remote => Errno::OPNOTSUPP.raw_os_error(),
+            ImageError::NotWhole => Errno::INVAL.raw_os_error(),
+            ImageError::Part(error) => error.errno(),
+        }
+    }
 }
 
 /// Opens a regular file or block device. Only the door opens to write.

@@ -10,6 +10,7 @@ use platfs_image::archive::WriteError;
 use platfs_image::{ExportError, Exporter, Packing};
 
 use super::{Act, Halt, Job};
+use crate::refusal::Refusal;
 use platfs_open::locks::locked;
 
 /// Bytes written at once.
@@ -76,8 +77,8 @@ fn halt(error: ExportError) -> Halt {
         ExportError::Image { path, error } => Halt::At { path, error },
         ExportError::Denied { path } => Halt::Denied { path },
         ExportError::Archive { error: WriteError::Io(error), .. } => {
-            Halt::Stream(format!("the output: {error}"))
+            Halt::Stream(Refusal::from(error).at("the output"))
         }
-        error => Halt::Stream(error.to_string()),
+        error => Halt::Stream(error.to_string().into()),
     }
 }

@@ -17,6 +17,7 @@ use super::lists::{self, List, Lists};
 use super::maker::{Contents, Maker, New, Place, What};
 use super::way::Way;
 use super::{Act, Asked, Halt, Held, Job, Xattrs, name};
+use crate::refusal::Refusal;
 
 /// How to import.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -73,7 +74,9 @@ pub fn import<I: Input>(
     // With the right to list it only, nothing in it is found.
     job.with_rights(b".", base, EXECUTE)?;
     let mut reader = Reader::new(input).over(Arc::new(names(job, base)));
-    let broken = |error: platfs_image::archive::TarError| Halt::Stream(format!("the archive: {error}"));
+    let broken = |error: platfs_image::archive::TarError| {
+        Halt::Stream(Refusal::from(error.to_string()).at("the archive"))
+    };
     let done = loop {
         match reader.next_entry().map_err(broken) {
             Ok(Some(entry)) => match import.entry(&entry) {
@@ -230,7 +233,9 @@ impl<'j, I: Input> Import<'j, I> {
         let input = self.input;
         let mut read = |run: &platfs_image::archive::Run, skip: u64, room: &mut [u8]| {
             let place = run.archive_offset.saturating_add(skip);
-            input.read_exact_at(place, room).map_err(|error| Halt::Stream(format!("the archive: {error}")))
+            input
+                .read_exact_at(place, room)
+                .map_err(|error| Halt::Stream(Refusal::from(error).at("the archive")))
         };
         let mut contents = Contents { size: entry.size, runs: &entry.runs, read: &mut read };
         let new = New { what, asked: asked(entry), xattrs: xattrs(entry) };

@@ -33,9 +33,11 @@ use platfs::{CreateRequest, Error, Inherited, Metadata, Pin, Removed, Times, Vol
 
 pub use self::acts::{Act, Acts};
 pub use self::name::Name;
+use crate::refusal::Refusal;
 use crate::sandbox;
 use platfs_image::text::Shown;
 use platfs_open::locks::locked;
+use rustix::io::Errno;
 
 /// Counts of the work done so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -215,7 +217,7 @@ pub enum Halt {
         what: String,
     },
     /// The archive can't be read, or the output not written.
-    Stream(String),
+    Stream(Refusal),
     /// It was asked to stop.
     Stopped,
 }
@@ -235,7 +237,20 @@ impl Halt {
 impl From<std::io::Error> for Halt {
     /// Of the work's own input or output.
     fn from(error: std::io::Error) -> Self {
-        Halt::Stream(error.to_string())
+        Halt::Stream(error.into())
+    }
+}
+
+impl From<Halt> for Refusal {
+    fn from(halt: Halt) -> Self {
+        let words = halt.to_string();
+        match halt {
+            Halt::At { error, .. } => Refusal { errno: error.errno(), words },
+            Halt::Denied { .. } => Refusal::new(Errno::ACCESS, words),
+            Halt::Refused { .. } => Refusal::new(Errno::INVAL, words),
+            Halt::Stream(why) => why,
+            Halt::Stopped => Refusal::new(Errno::INTR, words),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use platfs_image::archive::Run;
 use super::copy::Target;
 use super::maker::{Contents, Maker, New, Place, What};
 use super::{Halt, Job, take};
+use crate::refusal::Refusal;
 
 /// Makes a regular file with the contents, permissions and times of an open file of the host. Returns its inode. The caller
 /// needs that, since others may have given the name to another file meanwhile.
@@ -16,7 +17,7 @@ use super::{Halt, Job, take};
 /// # Errors
 /// Errors of the volume, the file or the watcher; then nothing is made.
 pub fn put(job: &Job<'_>, file: &File, to: Target<'_>, force: bool) -> Result<InodeNumber, Halt> {
-    let failed = |error: std::io::Error| Halt::Stream(format!("the source: {error}"));
+    let failed = |error: std::io::Error| Halt::Stream(Refusal::from(error).at("the source"));
     let facts = Handle::of(file).and_then(|handle| handle.facts()).map_err(failed)?;
     if facts.kind != Kind::File {
         return Err(Halt::refused(to.path, "can only be made of a regular file"));

@@ -190,10 +190,9 @@ impl<'j> Taking<'j, '_> {
             _ => What::File,
         };
         let runs = file.map_or(Ok(Vec::new()), |file| runs_of(file, size));
-        let runs = runs.map_err(|error| Halt::Stream(error.to_string()))?;
+        let runs = runs?;
         let mut read = |run: &Run, skip: u64, room: &mut [u8]| match file {
-            Some(file) => fill(file, run.archive_offset.saturating_add(skip), room)
-                .map_err(|error| Halt::Stream(error.to_string())),
+            Some(file) => Ok(fill(file, run.archive_offset.saturating_add(skip), room)?),
             None => Ok(()),
         };
         let xattrs = self.xattrs(entry, opened);
@@ -244,7 +243,7 @@ impl Visitor for Taking<'_, '_> {
         }
         match self.file(entry, opened, at) {
             Err(Halt::Stream(why)) if self.options.whole => {
-                (self.left_out)(entry.path, &why);
+                (self.left_out)(entry.path, &why.words);
                 Ok(())
             }
             done => done,

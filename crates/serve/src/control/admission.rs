@@ -19,6 +19,7 @@ use super::served::Served;
 use super::tickets::{Ticket, Tickets};
 use super::views::{self, Spot};
 use crate::bulk::Acts;
+use crate::refusal::Refusal;
 use platfs_image::text::Shown;
 
 /// Facts by which requests are judged.
@@ -49,7 +50,7 @@ impl<'s> Gate<'s> {
         peer: u32,
         request: &Request,
         directories: &[OwnedFd],
-    ) -> Result<Vec<(Ticket, Pin<'s>)>, String> {
+    ) -> Result<Vec<(Ticket, Pin<'s>)>, Refusal> {
         let places = request.places.iter().zip(directories).enumerate();
         places.map(|(at, (place, directory))| self.admit(peer, (request, at), (place, directory))).collect()
     }
@@ -60,26 +61,26 @@ impl<'s> Gate<'s> {
         peer: u32,
         (request, at): (&Request, usize),
         (place, directory): (&Place, &OwnedFd),
-    ) -> Result<(Ticket, Pin<'s>), String> {
+    ) -> Result<(Ticket, Pin<'s>), Refusal> {
         let volume = self.served.volume();
         let ticket = self.redeem(peer, place)?;
         let needs = Needs::of(request.verb, at, request.flags);
         let is_read_only = is_read_only(directory, self.device, ticket.place.inode)?;
-        let pin = volume.pin(ticket.place.inode).map_err(|error| error.to_string())?;
-        let facts = volume.metadata(ticket.place.inode).map_err(|error| error.to_string())?;
+        let pin = volume.pin(ticket.place.inode)?;
+        let facts = volume.metadata(ticket.place.inode)?;
         let is_same = facts.generation == ticket.place.generation && facts.links > 0;
         if !is_same || facts.file_type != FileType::Directory {
-            return Err("the directory was removed meanwhile".to_owned());
+            return Err(Refusal::new(Errno::NOENT, "the directory was removed meanwhile"));
         }
-        let refused = |why: String| format!("{}: {why}", Shown(&place.shown));
+        let refused = |why: Refusal| why.at(Shown(&place.shown));
         let is_over = request.verb.writes() && !self.served.is_writable();
         if is_over || is_read_only && needs.writes() {
-            return Err(refused(Errno::ROFS.to_string()));
+            return Err(refused(Errno::ROFS.into()));
         }
         let needed = needs.all.and(needs.some);
         let has_any = needed == Acts::NONE || ticket.acts.only(needed) != Acts::NONE;
         if !ticket.acts.has_all(needs.all) || !has_any {
-            return Err(refused("permission denied".into()));
+            return Err(refused(Refusal::new(Errno::ACCESS, "permission denied")));
         }
         must_be_uncovered(volume, (request, needs), &ticket, (place, directory)).map_err(refused)?;
         Ok((ticket, pin))
@@ -110,13 +111,13 @@ fn must_be_uncovered(
     (request, needs): (&Request, Needs),
     ticket: &Ticket,
     (place, directory): (&Place, &OwnedFd),
-) -> Result<(), String> {
+) -> Result<(), Refusal> {
     let inode = ticket.place.inode;
     if request.verb.is_about_volume(request.flags) {
         let is_root = inode == InodeNumber::ROOT && place.name.is_none();
         return if is_root { Ok(()) } else { Err("is not the root directory of the mount".into()) };
     }
-    let number = views::mount_of(directory).map_err(|error| error.to_string())?;
+    let number = views::mount_of(directory)?;
     let spot = Spot { directory: inode, name: place.name.as_ref() };
     let views = ticket.place.views.as_ref().map_err(String::clone)?;
     let covered = views.covered(volume, (number, needs.removes()), spot)?;
@@ -125,7 +126,7 @@ fn must_be_uncovered(
         Verb::Remove | Verb::Put => Errno::BUSY,
         _ => Errno::XDEV,
     };
-    Err(format!("another mount lies on {}: {error}", views::shown(mount)))
+    Err(Refusal::from(error).at(format!("another mount lies on {}", views::shown(mount))))
 }
 
 /// The file system and the number of a file, as the kernel knows them without asking the file's server.

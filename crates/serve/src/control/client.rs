@@ -18,6 +18,7 @@ use super::protocol::{GRANT_LEN, Grant, Place, Reply, Request, TICKET, Verb, fla
 use super::proving::prove;
 use super::seqpacket::Socket;
 use crate::bulk::{Done, Name};
+use crate::refusal::Refusal;
 use platfs_image::text::Shown;
 
 /// A place in a mount, with the directory open as long as it is meant.
@@ -34,7 +35,7 @@ pub struct Outcome {
     /// Counts of the work done.
     pub done: Done,
     /// Warnings, or the reason why it ended early.
-    pub said: Result<Vec<String>, String>,
+    pub said: Result<Vec<String>, Refusal>,
 }
 
 /// Returns true if a path lies in a mount by `plat mount`, or would if it existed.
@@ -179,7 +180,7 @@ impl Awaited {
         match heard(&self.0, most) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Ok(Some(Reply::Finished(..))) => Ok(Some(Ok(()))),
-            Ok(Some(Reply::Failed(_, why))) => Ok(Some(Err(why))),
+            Ok(Some(Reply::Failed(_, why))) => Ok(Some(Err(why.words))),
             Ok(_) => Err(gone()),
             Err(error) => Err(error),
         }
@@ -227,7 +228,7 @@ pub fn ask(
         let grant = found.grant().map_err(explained)?;
         let needs = Needs::of(request.verb, at, request.flags);
         if let Err(error) = prove(&found.directory, &grant.proof_name(), needs) {
-            let why = format!("{}: {error}", Shown(&found.shown));
+            let why = Refusal::from(error).at(Shown(&found.shown));
             return Ok(Outcome { done: Done::default(), said: Err(why) });
         }
         if !address.is_empty() && address != grant.address {

@@ -8,7 +8,9 @@ use super::open::Entry;
 use super::protocol::Reply;
 use super::seqpacket::Socket;
 use crate::bulk::Done;
+use crate::refusal::Refusal;
 use platfs_open::locks::locked;
+use rustix::io::Errno;
 
 /// Programs that wait at most.
 const WAITING: usize = 64;
@@ -48,7 +50,7 @@ impl Ending {
     pub fn finish(&self, ended: Result<(), String>) {
         let reply = match ended {
             Ok(()) => Reply::Finished(Done::default(), Vec::new()),
-            Err(why) => Reply::Failed(Done::default(), why),
+            Err(why) => Reply::Failed(Done::default(), Refusal::new(Errno::IO, why)),
         };
         let message = reply.encode();
         self.waiting().drain(..).for_each(|socket| {

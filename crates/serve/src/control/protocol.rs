@@ -4,9 +4,10 @@
 //! memory is taken, and left-over bytes are an error. `docs/control.md` describes the conversation.
 
 use crate::bulk::{Done, Name};
+use crate::refusal::Refusal;
 
 /// The version of all that is said here.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The `ioctl` by which a ticket is asked for: the kernel gives [`GRANT_LEN`] bytes.
 pub const TICKET: u32 = 0x8100_706c;
 /// Bytes of a ticket's answer.
@@ -124,7 +125,7 @@ pub enum Reply {
     /// It is done and stable; with what was odd.
     Finished(Done, Vec<String>),
     /// It ended early. What was done until then is stable.
-    Failed(Done, String),
+    Failed(Done, Refusal),
 }
 
 /// Bytes that don't make sense.
@@ -396,7 +397,10 @@ impl Reply {
                 out.extend(u32::try_from(lines.len()).unwrap_or(0).to_le_bytes());
                 lines.iter().for_each(|line| counted(&mut out, cut(line, LINE_LEN)));
             }
-            Reply::Failed(_, why) => counted(&mut out, cut(why, LINE_LEN * 16)),
+            Reply::Failed(_, why) => {
+                out.extend(why.errno.to_le_bytes());
+                counted(&mut out, cut(&why.words, LINE_LEN * 16));
+            }
         }
         out
     }
@@ -419,7 +423,10 @@ impl Reply {
                 }
                 Reply::Finished(done, (0..count).map(|_| fields.text()).collect::<Result<_, _>>()?)
             }
-            3 => Reply::Failed(done, fields.text()?),
+            3 => {
+                let errno = fields.array().map(i32::from_le_bytes)?;
+                Reply::Failed(done, Refusal { errno, words: fields.text()? })
+            }
             _ => return Err(Malformed::Nonsense),
         };
         fields.end()?;
@@ -509,7 +516,7 @@ mod tests {
         let long = "x".repeat(100_000);
         let reply = Reply::Finished(Done::default(), vec![long.clone(); 100]);
         assert!(reply.encode().len() <= MESSAGE_LEN && Reply::decode(&reply.encode()).is_ok());
-        let reply = Reply::Failed(Done::default(), long);
+        let reply = Reply::Failed(Done::default(), long.into());
         assert!(reply.encode().len() <= MESSAGE_LEN && Reply::decode(&reply.encode()).is_ok());
     }
 }

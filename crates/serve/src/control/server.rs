@@ -33,9 +33,11 @@ use super::tuning;
 use crate::bulk::{
     Done, Halt, Job, Name, Watcher, convert, copy, defrag, export, import, put, remove, snapshot,
 };
+use crate::refusal::Refusal;
 use platfs_image::clock;
 use platfs_open::door::output::received;
 use platfs_open::locks::locked;
+use rustix::io::Errno;
 
 /// How long a connection may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -155,12 +157,12 @@ fn accept(listening: &Socket, shared: &Arc<Shared>) {
     }
 }
 
-fn begin(socket: &Socket, user: u32, shared: &Arc<Shared>) -> Result<(), String> {
-    let (copy, with) = (socket.copy().map_err(|error| error.to_string())?, Arc::clone(shared));
-    let entry = shared.open.enter(user, socket.copy().map_err(|error| error.to_string())?)?;
+fn begin(socket: &Socket, user: u32, shared: &Arc<Shared>) -> Result<(), Refusal> {
+    let (copy, with) = (socket.copy()?, Arc::clone(shared));
+    let entry = shared.open.enter(user, socket.copy()?)?;
     let work = move || serve(&copy, &with, entry);
     let spawned = thread::Builder::new().name("bulk".into()).spawn(work);
-    spawned.map(drop).map_err(|error| error.to_string())
+    Ok(spawned.map(drop)?)
 }
 
 /// Serves one connection: one request.
@@ -173,23 +175,23 @@ fn serve(socket: &Socket, shared: &Shared, entry: Entry) {
                 Err(why) => Err(why),
             },
             Ok(request) => answer(socket, shared, &request, files),
-            Err(malformed) => Err(malformed.to_string()),
+            Err(malformed) => Err(Refusal::new(Errno::PROTO, malformed.to_string())),
         },
         Ok(None) => return,
-        Err(error) => Err(format!("a request that did not come: {error}")),
+        Err(error) => Err(Refusal::from(error).at("a request that did not come")),
     };
     let reply = done.unwrap_or_else(|why| Reply::Failed(Done::default(), why));
     let _ = socket.send(&reply.encode(), &[]);
 }
 
 /// Has a program wait for the end of the mount; by force, nothing is waited for any more but that.
-fn end(socket: &Socket, shared: &Shared, entry: Entry, request: &Request) -> Result<(), String> {
+fn end(socket: &Socket, shared: &Shared, entry: Entry, request: &Request) -> Result<(), Refusal> {
     if request.flags & flag::FORCE != 0 {
-        let peer = socket.caller().map_err(|error| error.to_string())?;
+        let peer = socket.caller()?;
         must_keep(shared.served.keeps(peer))?;
         shared.served.give_up();
     }
-    shared.ending.wait(entry, socket.copy().map_err(|error| error.to_string())?)
+    Ok(shared.ending.wait(entry, socket.copy()?)?)
 }
 
 /// Does what a request asks, and makes it stable.
@@ -198,7 +200,7 @@ fn answer(
     shared: &Shared,
     request: &Request,
     mut files: Vec<OwnedFd>,
-) -> Result<Reply, String> {
+) -> Result<Reply, Refusal> {
     if files.len() < request.places.len() {
         return Err("a request without its directories".into());
     }
@@ -208,7 +210,7 @@ fn answer(
     if request.verb == Verb::Export {
         must_be_safe(socket, file.as_ref())?;
     }
-    let peer = socket.peer().map_err(|error| error.to_string())?;
+    let peer = socket.peer()?;
     let tickets = gate.tickets(peer, request, &files)?;
     let Some((first, _)) = tickets.first() else { return Err("a request without a place".into()) };
     let (actor, thread) = (&first.place.actor, first.place.thread);
@@ -237,20 +239,22 @@ fn answer(
     let settled = if request.verb.writes() { served.settle() } else { Ok(()) };
     Ok(match (worked, settled) {
         (Ok(lines), Ok(())) => Reply::Finished(job.done(), lines),
-        (Err(halt), _) => Reply::Failed(job.done(), halt.to_string()),
-        (Ok(_), Err(error)) => Reply::Failed(job.done(), format!("what was done is not stable: {error}")),
+        (Err(halt), _) => Reply::Failed(job.done(), halt.into()),
+        (Ok(_), Err(error)) => {
+            Reply::Failed(job.done(), Refusal::from(error).at("what was done is not stable"))
+        }
     })
 }
 
 /// Refuses an output that somebody else has opened, unless it is a pipe: what the kernel allows and does when a file is
 /// written (quotas, reserved space, set-user-id bits) goes by the writer, which is this process.
-fn must_be_safe(socket: &Socket, file: Option<&OwnedFd>) -> Result<(), String> {
-    let peer = socket.peer().map_err(|error| error.to_string())?;
-    let facts = file.map(rustix::fs::fstat).transpose().map_err(|error| error.to_string())?;
+fn must_be_safe(socket: &Socket, file: Option<&OwnedFd>) -> Result<(), Refusal> {
+    let peer = socket.peer()?;
+    let facts = file.map(rustix::fs::fstat).transpose()?;
     let is_pipe = facts.is_some_and(|facts| rustix::fs::FileType::from_raw_mode(facts.st_mode).is_fifo());
     match is_pipe || peer == rustix::process::geteuid().as_raw() {
         true => Ok(()),
-        false => Err("the output of another user must be a pipe".into()),
+        false => Err(Refusal::new(Errno::PERM, "the output of another user must be a pipe")),
     }
 }
 
@@ -262,30 +266,27 @@ fn taken(
     socket: &Socket,
     file: Option<OwnedFd>,
 ) -> Result<Vec<String>, Halt> {
-    let refused = |what: &str| Halt::Stream(what.to_owned());
+    let refused = |errno, what: &str| Halt::Stream(Refusal::new(errno, what));
     let is_owner = socket.peer()? == rustix::process::geteuid().as_raw();
     if !is_owner || !job.actor().keeps(Powers::SYS_ADMIN) {
         return Err(refused(
+            Errno::PERM,
             "only the owner of the mount may take a snapshot of it, root with CAP_SYS_ADMIN",
         ));
     }
     let keeping = shared.served.keeping();
-    let keeping =
-        keeping.ok_or_else(|| refused("the mount only reads: take the snapshot of the image itself"))?;
-    let file = file.ok_or_else(|| refused("a request without its file"))?;
+    let keeping = keeping
+        .ok_or_else(|| refused(Errno::ROFS, "the mount only reads: take the snapshot of the image itself"))?;
+    let file = file.ok_or_else(|| refused(Errno::INVAL, "a request without its file"))?;
     let to = received(File::from(file), keeping.size())?;
-    shared.served.settle().map_err(|error| Halt::Stream(error.to_string()))?;
+    shared.served.settle().map_err(|error| Halt::Stream(error.into()))?;
     snapshot::snapshot(job, &keeping, Arc::new(to))
 }
 
 /// Refuses all but administrators and the user whose mount it is: what they ask for is about all of the volume.
-fn must_keep(keeps: bool) -> Result<(), String> {
-    match keeps {
-        true => Ok(()),
-        false => {
-            Err("only the owner of the mount and programs with CAP_SYS_ADMIN change the volume itself".into())
-        }
-    }
+fn must_keep(keeps: bool) -> Result<(), Refusal> {
+    let why = "only the owner of the mount and programs with CAP_SYS_ADMIN change the volume itself";
+    if keeps { Ok(()) } else { Err(Refusal::new(Errno::PERM, why)) }
 }
 
 /// The work of a request.
@@ -306,7 +307,7 @@ fn work<'r>(
     let named = |name: Option<&'r Name>| name.ok_or_else(|| Halt::Stream("a request without a name".into()));
     match request.verb {
         Verb::Import => {
-            let archive = Section::whole(file()?).map_err(|error| Halt::Stream(error.to_string()))?;
+            let archive = Section::whole(file()?)?;
             import::import(job, directory, &archive, import::Options { force: has(flag::FORCE) })
         }
         Verb::Export => {

@@ -6,11 +6,13 @@ use std::io::Read;
 use platfs::Volume;
 use platfs_reshape::tune::{ENCODED_MAX, Request, tune_in_use};
 
+use crate::refusal::Refusal;
+
 /// Reads what is to change, and changes it; nothing is odd about that.
-pub(super) fn tune(volume: &Volume, file: &File) -> Result<Vec<String>, String> {
+pub(super) fn tune(volume: &Volume, file: &File) -> Result<Vec<String>, Refusal> {
     let mut bytes = Vec::new();
     let most = ENCODED_MAX as u64 + 1;
-    file.take(most).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    file.take(most).read_to_end(&mut bytes)?;
     if bytes.len() > ENCODED_MAX {
         return Err("the changes can't be understood".into());
     }
@@ -23,6 +25,6 @@ pub(super) fn tune(volume: &Volume, file: &File) -> Result<Vec<String>, String> 
         }
         tuned
     };
-    volume.change_fields(edit).map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+    volume.change_fields(edit)?.map_err(|error| error.to_string())?;
     Ok(Vec::new())
 }

@@ -1,18 +1,34 @@
-//! Why there is no mount.
+//! Why there is no mount, or why a mount does not do what it is asked.
 
 use std::io;
 
+use platfs_host::errno_of;
 use platfs_open::image::ImageError;
 use platfs_open::keys::KeyError;
 
-/// A failure to mount, or of a mount at its end, about an image or a directory.
+use crate::refusal::Refusal;
+
+/// A failure to mount, of live work in a mount, or of a mount at its end, about an image, a directory or a path.
 #[derive(Debug, thiserror::Error)]
 #[error("{subject}: {why}")]
 pub struct MountError {
-    /// The image or directory, as it is shown.
+    /// The image, directory or path, as it is shown.
     pub subject: String,
     /// The reason.
     pub why: Why,
+}
+
+impl MountError {
+    /// The number that Linux has for it.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match &self.why {
+            Why::Image(error) => error.errno(),
+            Why::Key(error) => error.errno(),
+            Why::Host(error) => errno_of(error),
+            Why::Said(refusal) => refusal.errno,
+        }
+    }
 }
 
 /// The reason of a [`MountError`].
@@ -29,18 +45,18 @@ pub enum Why {
     #[error(transparent)]
     Host(#[from] io::Error),
     /// In words, with the remedy.
-    #[error("{0}")]
-    Said(String),
+    #[error(transparent)]
+    Said(#[from] Refusal),
 }
 
 impl From<String> for Why {
     fn from(text: String) -> Self {
-        Why::Said(text)
+        Why::Said(text.into())
     }
 }
 
 impl From<&str> for Why {
     fn from(text: &str) -> Self {
-        Why::Said(text.to_owned())
+        Why::Said(text.into())
     }
 }

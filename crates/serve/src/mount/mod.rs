@@ -5,9 +5,9 @@
 //! process in the background, which are the command's.
 
 pub mod appearance;
-pub mod errno;
+mod errno;
 pub mod error;
-pub mod keeper;
+mod keeper;
 pub mod log;
 pub mod moving;
 pub mod opening;

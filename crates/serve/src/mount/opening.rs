@@ -12,6 +12,7 @@ use platfs::{Key, OpenOptions, Volume, WriteOrder};
 
 use super::error::{MountError, Why};
 use super::options::MountOptions;
+use crate::refusal::Refusal;
 use platfs_image::clock;
 use platfs_open::door::{self, Shared};
 use platfs_open::explain::{no_superblock, not_writable};
@@ -166,7 +167,8 @@ fn delay(machine: u64, limit: Option<u64>) -> u64 {
 fn remedied(why: Why, name: &OsStr) -> Why {
     match why {
         Why::Said(why) if open_to_read(name, true, &[]).is_ok_and(|volume| volume.needs_recovery()) => {
-            Why::Said(format!("{why}; `-o ro,noload` mounts it without what its journal holds"))
+            let words = format!("{why}; `-o ro,noload` mounts it without what its journal holds");
+            Why::Said(Refusal { words, ..why })
         }
         why => why,
     }

@@ -6,7 +6,8 @@
 //! `quotactl(2)` knows file systems of the kernel only, so this is an `ioctl` of our own. Question and answer have as many
 //! bytes. The question: version, what is to be done, kind, id (32 bits each), four numbers of 64 bits. The answer:
 //! version, a state (0 done, 1 failed), a count, flags, the kinds that are counted as bits, graces for space and inodes (32
-//! bits each), a word of zeros; then the count of records of 80 bytes, or where it failed the count of bytes of a text.
+//! bits each), a word of zeros; then the count of records of 80 bytes, or where it failed the count of bytes of a text, with the
+//! number of the error in the place of the flags.
 //! All numbers are little-endian.
 
 use std::fs::File;
@@ -16,6 +17,8 @@ use ondisk::quota::{QuotaKind, Usage};
 use platfs::Volume;
 use platfs::quota::{Graces, Limits, Record};
 use rustix::io::Errno;
+
+use crate::refusal::Refusal;
 
 /// The number of the question, in which the length of the answer stands.
 pub(in crate::mount) const QUOTA: u32 = 0xfff0_7071;
@@ -110,7 +113,7 @@ pub fn perform(volume: &Volume, deed: Deed) -> platfs::Result<Report> {
 ///
 /// # Errors
 /// Why it can't be done, without the name of the file.
-pub fn ask(file: &File, deed: Deed) -> Result<Report, String> {
+pub fn ask(file: &File, deed: Deed) -> Result<Report, Refusal> {
     let mut all = exchange(file, deed)?;
     while let (Deed::Show(kind, _), true, Some(last)) = (deed, all.more, all.records.last()) {
         let Some(next) = last.id.checked_add(1) else { break };
@@ -120,20 +123,22 @@ pub fn ask(file: &File, deed: Deed) -> Result<Report, String> {
     Ok(all)
 }
 
-fn exchange(file: &File, deed: Deed) -> Result<Report, String> {
-    let answer = fuse::exchange::<QUOTA, LEN>(file, deed.encode()).map_err(|error| why(&error))?;
-    Report::decode(&answer).unwrap_or_else(|| Err("the answer of the mount can't be understood".to_owned()))
+fn exchange(file: &File, deed: Deed) -> Result<Report, Refusal> {
+    let answer = fuse::exchange::<QUOTA, LEN>(file, deed.encode()).map_err(why)?;
+    let misread = || Err(Refusal::new(Errno::PROTO, "the answer of the mount can't be understood"));
+    Report::decode(&answer).unwrap_or_else(misread)
 }
 
-fn why(error: &io::Error) -> String {
+fn why(error: io::Error) -> Refusal {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOTTY | Errno::NOSYS | Errno::INVAL | Errno::OPNOTSUPP) => {
-            "not in a mount by this version of `plat mount`".to_owned()
+            Refusal::new(Errno::NOTTY, "not in a mount by this version of `plat mount`")
         }
-        Some(Errno::PERM) => {
-            "only the owner of the mount and programs with CAP_SYS_ADMIN may do that".to_owned()
-        }
-        _ => error.to_string(),
+        Some(Errno::PERM) => Refusal::new(
+            Errno::PERM,
+            "only the owner of the mount and programs with CAP_SYS_ADMIN may do that",
+        ),
+        _ => error.into(),
     }
 }
 
@@ -201,7 +206,8 @@ pub(in crate::mount) fn encode(done: &platfs::Result<Report>) -> Vec<u8> {
         Err(error) => {
             let text = error.to_string();
             let text = text.as_bytes().get(..text.len().min(TEXT)).unwrap_or_default();
-            head([VERSION, 1, u32::try_from(text.len()).unwrap_or(0), 0, 0, 0, 0, 0]);
+            let len = u32::try_from(text.len()).unwrap_or(0);
+            head([VERSION, 1, len, error.errno().cast_unsigned(), 0, 0, 0, 0]);
             out.extend(text);
         }
         Ok(report) => {
@@ -225,14 +231,15 @@ pub(in crate::mount) fn encode(done: &platfs::Result<Report>) -> Vec<u8> {
 }
 
 impl Report {
-    fn decode(bytes: &[u8]) -> Option<Result<Self, String>> {
+    fn decode(bytes: &[u8]) -> Option<Result<Self, Refusal>> {
         let (count, flags) = (usize::try_from(word(bytes, 8)?).ok()?, word(bytes, 12)?);
         if word(bytes, 0)? != VERSION {
             return None;
         }
         if word(bytes, 4)? != 0 {
             let text = bytes.get(HEAD..HEAD.checked_add(count)?)?;
-            return Some(Err(String::from_utf8_lossy(text).into_owned()));
+            let words = String::from_utf8_lossy(text).into_owned();
+            return Some(Err(Refusal { errno: flags.cast_signed(), words }));
         }
         let record = |index: usize| {
             let at = HEAD + index * EACH;
@@ -296,7 +303,7 @@ mod tests {
         assert_eq!(part.records, records[..MOST]);
         assert_eq!((part.more, part.kinds, part.graces), (true, report.kinds, report.graces));
         let failed = Report::decode(&encode(&Err(platfs::Error::NoSpace))).unwrap();
-        assert_eq!(failed, Err("no space left on the volume".to_owned()));
+        assert_eq!(failed, Err(platfs::Error::NoSpace.into()));
         assert_eq!(Report::decode(&[0; LEN]), None);
     }
 }

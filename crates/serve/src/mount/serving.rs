@@ -389,6 +389,12 @@ impl Mounted {
         &self.directory
     }
 
+    /// Tells if it is still served: also after [`Mounted::unmount`] failed because files are open.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        self.parts.is_some()
+    }
+
     /// The name of the image, for messages.
     #[must_use]
     pub fn name(&self) -> &str {

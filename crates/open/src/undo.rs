@@ -70,7 +70,7 @@ pub fn save(path: &Path, repaired: &Staged) -> io::Result<()> {
 /// bytes written. Nothing is written unless all of the file is right and fits the image.
 ///
 /// # Errors
-/// Why it can't be, to be put behind the names of both.
+/// Reason against it, to be put behind the names of both.
 pub fn restore(path: &Path, device: &dyn Device) -> Result<u64, String> {
     match platfs_host::open_named(path, false) {
         Ok((_, Some(file))) => bring_back(&file, device),
