@@ -154,9 +154,7 @@ fn cycle(subject: &Subject, facts: &mut Facts, report: &mut Report<'_>, row: usi
             edit::remove(subject, parent, position)?;
             facts.links.lower(u64::from(number.index()));
         }
-        if let Some(row) = facts.directories.get_mut(row) {
-            row.parent = None;
-        }
+        invariant!(facts.directories.get_mut(row), "a directory that was walked has a row").parent = None;
         facts.relinked.insert(u64::from(parent.index()));
         adopt(facts, &directory);
     }

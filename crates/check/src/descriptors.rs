@@ -7,7 +7,7 @@
 use std::io;
 
 use ondisk::group::{GroupFlags, RawGroupDescriptor};
-use ondisk::units::{Block, Group};
+use ondisk::units::{Block, Group, bounded};
 
 use super::facts::Facts;
 use super::issue::Location;
@@ -297,7 +297,7 @@ fn write_block(subject: &mut Subject, index: u32, block: Block) -> io::Result<()
     let mut bytes = subject.block(block).unwrap_or_else(|_| vec![0; subject.block_len()]);
     let mut changed = false;
     for (at, stored) in bytes.chunks_exact_mut(size).enumerate() {
-        let group = Group(index * per_block + u32::try_from(at).unwrap_or(u32::MAX));
+        let group = Group(index * per_block + bounded::<u32>(at));
         let Some(raw) = subject.descriptors.get_mut(as_index(u64::from(group.0))) else {
             break;
         };

@@ -7,7 +7,7 @@ use ondisk::features::{Compat, Incompat};
 use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::journal::{BlockKind, JournalIncompat, MIN_JOURNAL_BLOCKS, RawJournalSuperblock};
 use ondisk::superblock::JOURNAL_MAP_COPIED;
-use ondisk::units::{Block, InodeNumber, join_u64};
+use ondisk::units::{Block, InodeNumber, join_u64, saturated};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
@@ -324,7 +324,7 @@ pub(super) fn finish(subject: &mut Subject) -> Result<()> {
 
 /// The superblock of an empty journal.
 fn empty(subject: &Subject, blocks: usize) -> RawJournalSuperblock {
-    let len = u32::try_from(blocks).unwrap_or(u32::MAX);
+    let len = saturated::<u32>(blocks);
     let mut raw = RawJournalSuperblock::empty(subject.geometry.block_size, len, 0, subject.raw.s_uuid);
     // Far from numbers of transactions that may still stand in the log.
     let sequence = ondisk::seal::crc32c(!0, &subject.now.seconds.to_le_bytes()) | 1;

@@ -2,6 +2,7 @@
 //! shared by threads without locks.
 
 use super::slices::as_index;
+use ondisk::units::bounded;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -284,7 +285,7 @@ impl Counters {
         let high = value - low;
         // Zeros need no page.
         if low != 0 || self.low.0.seen(number >> 1).is_some() {
-            self.low.store(number, u8::try_from(low).unwrap_or(Nibbles::MAX));
+            self.low.store(number, bounded::<u8>(low));
         }
         let cell = if high == 0 { self.high.seen(number) } else { self.high.cell(number) };
         if let Some(cell) = cell {

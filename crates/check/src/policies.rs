@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ondisk::units::InodeNumber;
+use ondisk::units::{InodeNumber, saturated};
 
 use super::paged::{Budget, Counters};
 
@@ -38,7 +38,7 @@ impl Policies {
     /// Notes the context of an encrypted inode.
     pub(super) fn note(&self, inode: InodeNumber, context: &[u8]) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = u16::try_from(known.len().min(MOST) + 1).unwrap_or(u16::MAX);
+        let next = saturated::<u16>(known.len().min(MOST) + 1);
         let number = match known.get(policy(context)) {
             Some(number) => *number,
             None if known.len() < MOST => *known.entry(policy(context).into()).or_insert(next),

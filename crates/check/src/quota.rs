@@ -10,7 +10,7 @@ use ondisk::extent::{Entries, Extent, MAX_WRITTEN, Node};
 use ondisk::features::{Incompat, RoCompat};
 use ondisk::inode::{FileType, Inode, InodeFlags, TimeField};
 use ondisk::quota::{self, QuotaKind, Usage};
-use ondisk::units::{Block, FileBlock, Group, InodeNumber, low_u32};
+use ondisk::units::{Block, FileBlock, Group, InodeNumber, bounded, low_u32};
 use ondisk::xattr::{self, Value};
 use zerocopy::little_endian::U32;
 
@@ -117,7 +117,7 @@ fn usage(subject: &Subject, facts: &Facts) -> [Table; 3] {
                 continue;
             }
             let Some(table) = subject.table_of(group) else { continue };
-            let mut bytes = vec![0; usize::try_from(count * size).unwrap_or(0)];
+            let mut bytes = vec![0; bounded::<usize>(count * size)];
             let offset = subject.geometry.byte_offset(table) + first * size;
             if subject.device.read_at(offset, &mut bytes).is_err() {
                 continue;

@@ -3,9 +3,11 @@
 //! Owns: the conversion to an index, reading a word, and a write that must stay inside. Excludes checks of bounds: the
 //! caller makes them before, so that no bytes of a volume lead outside.
 
+use ondisk::units::saturated;
+
 /// Index of a number in a table in memory. A number beyond the address space gives an index that no table has.
 pub(super) fn as_index(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
+    saturated::<usize>(number)
 }
 
 /// Number of 32 bits at a place; 0 if that lies outside.

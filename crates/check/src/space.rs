@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ondisk::group::{GroupFlags, RawGroupDescriptor};
 use ondisk::inode::FileType;
-use ondisk::units::{Block, Group, InodeNumber};
+use ondisk::units::{Block, Group, InodeNumber, bounded, saturated};
 
 use super::bitmap::{self, Compared, Stored};
 use super::facts::Facts;
@@ -54,7 +54,7 @@ pub(super) fn check(subject: &mut Subject, facts: &Facts, report: &mut Report<'_
         |piece| report.progress("bitmaps", piece * GROUPS_PER_PIECE, groups),
         |piece| {
             for group in piece * GROUPS_PER_PIECE..((piece + 1) * GROUPS_PER_PIECE).min(groups) {
-                let group = Group(u32::try_from(group).unwrap_or(u32::MAX));
+                let group = Group(bounded::<u32>(group));
                 if !Examined::of(quiet, facts, group).is_sound(quiet, &sums) {
                     suspects.insert(u64::from(group.0));
                 }
@@ -63,7 +63,7 @@ pub(super) fn check(subject: &mut Subject, facts: &Facts, report: &mut Report<'_
     );
     let mut repair = Repair { subject, facts, report };
     for group in suspects.iter() {
-        repair.group(Group(u32::try_from(group).unwrap_or(u32::MAX)))?;
+        repair.group(Group(bounded::<u32>(group)))?;
     }
     repair.totals(&sums);
     descriptors::write(subject)
@@ -109,7 +109,7 @@ impl BitmapState {
 
     /// Counts the reported differences as the bitmap states them, because they stay.
     fn keep(&mut self) {
-        let kept = |numbers: &[u64]| u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+        let kept = |numbers: &[u64]| saturated::<u32>(numbers.len());
         let used = self.compared.found + kept(&self.compared.idle);
         self.compared.found = used.saturating_sub(kept(&self.compared.missing)).min(self.count);
     }
@@ -148,7 +148,7 @@ impl Examined {
                 let index = at + u64::from(used.trailing_zeros());
                 used &= used - 1;
                 last = Some(index);
-                let inode = InodeNumber::new(u32::try_from(self.inodes.base + index + 1).unwrap_or(0));
+                let inode = u32::try_from(self.inodes.base + index + 1).ok().and_then(InodeNumber::new);
                 let file_type = inode.and_then(|inode| facts.file_type(inode));
                 unknown |= file_type.is_none();
                 if file_type == Some(FileType::Directory) {
@@ -157,7 +157,7 @@ impl Examined {
                 }
             }
         }
-        let begun = last.map_or(0, |last| u32::try_from(last + 1).unwrap_or(u32::MAX));
+        let begun = last.map_or(0, |last| bounded::<u32>(last + 1));
         self.tail = self.inodes.count.saturating_sub(begun);
         if unknown && facts.unread.load(Ordering::Relaxed) {
             // Inodes that can't be read may be any.
@@ -466,7 +466,7 @@ impl Repair<'_, '_, '_> {
         let right = seen(&sums.found_inodes, 1, free_inodes);
         let count = Count { stated: free_inodes, found: inodes, follows };
         if !right && self.count(&kind::FREE_INODES, None, count) {
-            self.subject.raw.s_free_inodes_count.set(u32::try_from(inodes).unwrap_or(u32::MAX));
+            self.subject.raw.s_free_inodes_count.set(saturated::<u32>(inodes));
         }
     }
 }

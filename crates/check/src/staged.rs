@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use super::copies::Copies;
 use super::slices::as_index;
+use ondisk::invariant;
 use platfs_device::{Device, Error, Protection};
 
 /// Bytes of a piece in which changes are kept: the smallest block there is.
@@ -166,9 +167,7 @@ impl Staged {
         let mut bytes = Box::new([0; PIECE]);
         let start = piece * PIECE as u64;
         let len = usize::try_from(self.base.size().saturating_sub(start)).unwrap_or(PIECE).min(PIECE);
-        if let Some(part) = bytes.get_mut(..len) {
-            self.base.read_at(start, part)?;
-        }
+        self.base.read_at(start, invariant!(bytes.get_mut(..len), "a piece is as long as its buffer"))?;
         Ok(bytes)
     }
 }

@@ -9,7 +9,7 @@
 use ondisk::corrupt::Place;
 use ondisk::features::Incompat;
 use ondisk::inode::Inode;
-use ondisk::units::{Block, Group, InodeNumber};
+use ondisk::units::{Block, Group, InodeNumber, saturated};
 use platfs_device::{Error, Result};
 
 use crate::raw_image::{RawImage, has_map, is_live, note};
@@ -79,7 +79,7 @@ impl Part {
                 Part::Data { inode, file_block: file_block.saturating_add(blocks), unwritten }
             }
             Part::InodeTable(group, first) => {
-                let skipped = u32::try_from(blocks).unwrap_or(u32::MAX).saturating_mul(inodes_per_block);
+                let skipped = saturated::<u32>(blocks).saturating_mul(inodes_per_block);
                 let number = InodeNumber::new(first.get().saturating_add(skipped)).unwrap_or(first);
                 Part::InodeTable(group, number)
             }

@@ -1,5 +1,7 @@
 //! A set of numbers below a bound: one bit for each.
 
+use ondisk::units::bounded;
+
 /// The set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bits {
@@ -8,13 +10,13 @@ pub(crate) struct Bits {
 }
 
 fn word_and_bit(at: u64) -> (usize, u64) {
-    (usize::try_from(at / 64).unwrap_or(usize::MAX), 1 << (at % 64))
+    (bounded::<usize>(at / 64), 1 << (at % 64))
 }
 
 impl Bits {
     /// None of the numbers below `len`.
     pub(crate) fn new(len: u64) -> Self {
-        Bits { words: vec![0; usize::try_from(len.div_ceil(64)).unwrap_or(usize::MAX)], len }
+        Bits { words: vec![0; bounded::<usize>(len.div_ceil(64))], len }
     }
 
     pub(crate) fn has(&self, at: u64) -> bool {

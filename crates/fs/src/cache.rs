@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use ondisk::corrupt::Place;
 use ondisk::seal::Sealer;
-use ondisk::units::{Block, BlockRun, BlockSize};
+use ondisk::units::{Block, BlockRun, BlockSize, bounded, saturated};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -127,7 +127,7 @@ impl Cache {
     /// As new, with another bound on memory than the usual one.
     #[must_use]
     pub(crate) fn bounded(mut self, bytes: u64) -> Self {
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let bytes = saturated::<usize>(bytes);
         self.capacity = (bytes / self.block_size.bytes_usize() / SHARDS).max(1);
         self
     }
@@ -166,7 +166,7 @@ impl Cache {
     #[expect(clippy::indexing_slicing, reason = "the remainder is below the number of shards")]
     fn shard(&self, block: u64) -> MutexGuard<'_, Shard> {
         // A remainder by the number of shards always fits.
-        let index = usize::try_from(block % SHARDS as u64).unwrap_or(0);
+        let index = bounded::<usize>(block % SHARDS as u64);
         lock(&self.shards[index])
     }
 
@@ -464,7 +464,7 @@ impl Blocks for Cache {
         for (start, bytes) in held {
             let (low, high) = (start.max(offset), (start + bytes.len() as u64).min(end));
             let part = |base: u64| {
-                let at = |place: u64| usize::try_from(place - base).unwrap_or(usize::MAX);
+                let at = |place: u64| bounded::<usize>(place - base);
                 at(low)..at(high)
             };
             if let (Some(to), Some(from)) = (buffer.get_mut(part(offset)), bytes.get(part(start))) {

@@ -5,7 +5,7 @@
 
 use ondisk::corrupt::Place;
 use ondisk::inode::{FileType, Inode, InodeFlags};
-use ondisk::units::{Block, BlockRun, FileBlock, low_u32};
+use ondisk::units::{Block, BlockRun, FileBlock, low_u32, saturated};
 use placement::{FileState, Mapped};
 
 use crate::bytes;
@@ -48,7 +48,7 @@ impl<'v> Tx<'v> {
 
 /// Copies what lies at `offset` of contents that may be shorter than the size says; zeros behind.
 pub(crate) fn fill(buffer: &mut [u8], contents: &[u8], offset: u64) {
-    let start = usize::try_from(offset).unwrap_or(usize::MAX).min(contents.len());
+    let start = saturated::<usize>(offset).min(contents.len());
     let found = contents.get(start..).unwrap_or_default();
     let len = found.len().min(buffer.len());
     let (head, tail) = buffer.split_at_mut(len);
@@ -63,7 +63,7 @@ impl Contents<'_> {
     /// A broken map, the device's failure.
     pub(crate) fn read(self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let left = self.inode.size().saturating_sub(offset);
-        let len = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        let len = saturated::<usize>(left).min(buffer.len());
         let Some(buffer) = buffer.get_mut(..len).filter(|buffer| !buffer.is_empty()) else { return Ok(0) };
         if self.inode.flags().contains(InodeFlags::INLINE_DATA) {
             fill(buffer, &inline::contents(self.inode)?, offset);
@@ -93,7 +93,7 @@ impl Contents<'_> {
             let segment = segment?;
             let start = u64::from(segment.logical.0) << log2;
             let stop = (start + (segment.count << log2)).min(end);
-            let len = usize::try_from(stop - at).unwrap_or(usize::MAX).min(rest.len());
+            let len = saturated::<usize>(stop - at).min(rest.len());
             let (piece, later) = rest.split_at_mut(len);
             match segment.state {
                 State::Hole | State::Unwritten(_) => piece.fill(0),
@@ -261,7 +261,7 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 fn each_zeros(range: ByteRange, mut write: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
     let mut at = range.start;
     while at < range.end {
-        let len = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(ZEROS.len());
+        let len = saturated::<usize>(range.end - at).min(ZEROS.len());
         write(at, &ZEROS[..len])?;
         at += len as u64;
     }
@@ -372,7 +372,7 @@ impl ContentsMut<'_, '_> {
             let target = self.target(ahead, blocks, hint)?;
             let start = blocks.start << size.log2();
             let stop = (start + (target.count << size.log2())).min(end);
-            let len = usize::try_from(stop - at).unwrap_or(usize::MAX).min(rest.len());
+            let len = saturated::<usize>(stop - at).min(rest.len());
             let (piece, later) = rest.split_at(len);
             self.write_run(target, at - start, piece)?;
             (rest, at) = (later, stop);

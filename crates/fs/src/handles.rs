@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ondisk::units::InodeNumber;
+use ondisk::units::{InodeNumber, saturated};
 
 use crate::hashing::{NumberMap, NumberSet};
 
@@ -64,7 +64,8 @@ impl Handles {
     pub(crate) fn unpin_then(&self, number: InodeNumber, times: u64, ended: impl FnOnce()) -> bool {
         let mut uses = self.lock();
         let Some(count) = uses.pins.get_mut(&number) else { return false };
-        *count = count.saturating_sub(u32::try_from(times).unwrap_or(u32::MAX));
+        // The kernel says how many it forgets; it is not believed to have counted as we did.
+        *count = count.saturating_sub(saturated::<u32>(times));
         let last = *count == 0;
         if last {
             ended();

@@ -5,7 +5,7 @@
 use ondisk::corrupt::Place;
 use ondisk::features::Incompat;
 use ondisk::inode::{FileType, Inode};
-use ondisk::units::{Block, InodeNumber};
+use ondisk::units::{Block, InodeNumber, saturated};
 use ondisk::xattr::{self, Entry, Value};
 
 use crate::bytes;
@@ -155,9 +155,9 @@ impl Tx<'_> {
         let written = self.session.superblock().times().written;
         let least = written.max(u64::from(geometry.inodes()) + 1);
         // A clock before that least time counts as that time, and one behind 2106 as the last second that the field can say.
-        let now = u64::try_from(self.context.now.seconds).unwrap_or(0).max(least);
+        let now = self.context.now.since_1970().max(least);
         gone.raw_mut().i_generation = node.raw().i_generation;
-        gone.raw_mut().i_dtime.set(u32::try_from(now).unwrap_or(u32::MAX));
+        gone.raw_mut().i_dtime.set(saturated::<u32>(now));
         gone
     }
 }

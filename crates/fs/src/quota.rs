@@ -116,7 +116,7 @@ impl Quota<'_> {
             let Some(file) = quota_files.file(whose.0) else { continue };
             let record = volume.seqlock_read(file, || volume.view().quota_record_of(quota_files, whose))?;
             let Some(Record { usage, limits, bytes_until, .. }) = record else { continue };
-            let is_late = bytes_until != 0 && u64::try_from(volume.now().seconds).unwrap_or(0) >= bytes_until;
+            let is_late = bytes_until != 0 && volume.now().since_1970() >= bytes_until;
             let limit = if is_late { limits.soft_bytes } else { limits.hard_bytes };
             if limit > 0 {
                 let more = limit.saturating_sub(usage.bytes.saturating_add(quota_files.reserved(whose)));

@@ -7,7 +7,7 @@ use ondisk::block_map::POINTER_LEN;
 use ondisk::features::Compat;
 use ondisk::geometry::Geometry;
 use ondisk::superblock::RawSuperblock;
-use ondisk::units::{Block, Group, InodeNumber};
+use ondisk::units::{Block, Group, InodeNumber, saturated};
 use zerocopy::IntoBytes;
 
 use crate::cache::Role;
@@ -41,7 +41,7 @@ pub fn write_backups(volume: &Volume) -> Result<()> {
     backup.s_state.set(0);
     for holder in superblock_groups(geometry).into_iter().skip(1).map(Group) {
         // The field has 16 bits: later groups are all called the last that it can say.
-        backup.s_block_group_nr.set(u16::try_from(holder.0).unwrap_or(u16::MAX));
+        backup.s_block_group_nr.set(saturated::<u16>(holder.0));
         format.sealer.seal_superblock(&mut backup);
         put(geometry.superblock_offset(holder), backup.as_bytes())?;
         for index in 0..geometry.descriptors_behind(holder) {

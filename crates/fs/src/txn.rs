@@ -431,6 +431,12 @@ impl<'v> Update<'v> {
 
     /// Makes all changes visible and all claims permanent.
     pub fn commit(self) {
+        debug_assert!(self.gathered.is_none(), "bytes of new files are written before what leads to them");
+        let whole = self.cache().block_len();
+        debug_assert!(
+            self.staged.values().all(|staged| staged.bytes.len() == whole),
+            "a block is changed as a whole"
+        );
         let Update {
             reading,
             order,
@@ -445,7 +451,9 @@ impl<'v> Update<'v> {
             ..
         } = self;
         let cache = reading.cache();
+        // Readers look again until all of this is done (I20).
         cache.versions().during(&changed, &moved, || {
+            // Before publishing, so that it drops old contents only.
             forgotten.into_iter().for_each(|run| order.forget(cache, run));
             let staged = staged.into_iter();
             let publish = || {

@@ -10,7 +10,7 @@ use ondisk::corrupt::Place;
 use ondisk::inode::Inode;
 use ondisk::quota::parts::{self, Header, Record};
 use ondisk::quota::{self, QUOTA_BLOCK, QuotaKind};
-use ondisk::units::{Block, FileBlock, InodeNumber};
+use ondisk::units::{Block, FileBlock, InodeNumber, saturated};
 
 use crate::bytes;
 use crate::cache::Role;
@@ -144,7 +144,7 @@ impl<'a> QuotaFile<'a> {
     /// # Errors
     /// A file that is too long; the device's failure.
     pub(crate) fn all_blocks(&self) -> Result<Vec<u8>> {
-        let end = u32::try_from(self.inode.size() / QUOTA_BLOCK as u64).unwrap_or(u32::MAX);
+        let end = saturated::<u32>(self.inode.size() / QUOTA_BLOCK as u64);
         if end > MOST {
             return Err(self.broken(format!("{end} blocks are too many")));
         }
@@ -250,7 +250,7 @@ impl Tx<'_> {
             (over_bytes && record.bytes_until == 0, over_inodes && record.inodes_until == 0);
         if begins_bytes || begins_inodes {
             let header = QuotaFile::open(self.view(), kind, file)?.header()?;
-            let now = u64::try_from(self.context.now.seconds).unwrap_or(0);
+            let now = self.context.now.since_1970();
             if begins_bytes {
                 record.bytes_until = now + u64::from(header.bytes_grace);
             }

@@ -9,7 +9,7 @@ use std::io;
 use ondisk::block_map::{self, DIRECT, ROOT_SLOTS};
 use ondisk::extent::{Entries, Node};
 use ondisk::inode::{Inode, InodeFlags};
-use ondisk::units::{Block, FileBlock};
+use ondisk::units::{Block, FileBlock, bounded};
 
 use crate::subject::Subject;
 
@@ -60,7 +60,7 @@ impl Blocks {
         }
         let mut logical = 0;
         for (slot, pointer) in pointers(root).enumerate().take(ROOT_SLOTS) {
-            let depth = u32::try_from(slot).unwrap_or(0).saturating_sub(DIRECT - 1);
+            let depth = bounded::<u32>(slot).saturating_sub(DIRECT - 1);
             self.pointer(subject, pointer, depth, logical)?;
             logical += block_map::span(subject.geometry.block_size, depth);
         }

@@ -7,7 +7,7 @@ use ondisk::features::Incompat;
 use ondisk::htree::ROOT_ENTRIES;
 use ondisk::inode::{Inode, InodeFlags};
 use ondisk::seal::{DIRECTORY_TAIL_LEN, InodeSeed};
-use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
+use ondisk::units::{Block, FileBlock, InodeNumber, bounded, low_u32};
 
 use super::Pass;
 use super::blocks::Blocks;
@@ -21,6 +21,7 @@ use crate::kinds::directories::{
 };
 use crate::kinds::inodes::INODE_INDEX_FLAG;
 use crate::reporter::{Finding, Reporter};
+use crate::slices::put;
 use crate::staged::staging;
 use crate::subject::Subject;
 use platfs_device::Result;
@@ -62,7 +63,7 @@ impl Scratch {
         self.table_at = offset - offset % TABLE_PIECE;
         let device: &dyn platfs_device::Device = &*subject.device;
         let len = TABLE_PIECE.min(device.size().saturating_sub(self.table_at));
-        self.table.resize(usize::try_from(len).unwrap_or(0), 0);
+        self.table.resize(bounded::<usize>(len), 0);
         if device.read_at(self.table_at, &mut self.table).is_err() {
             // A neighbour may be to blame, which is not even of the table.
             self.table.clear();
@@ -400,7 +401,7 @@ fn make_tail(bytes: &mut [u8], layout: Layout) -> bool {
             return false;
         }
         let len = layout.encode_len(space - offset);
-        bytes.get_mut(offset + 4..offset + 6).unwrap_or_default().copy_from_slice(&len);
+        put(bytes, offset + 4, &len);
     }
     debug_assert_eq!(bytes.len() - space, DIRECTORY_TAIL_LEN);
     dirent::put_tail(bytes);

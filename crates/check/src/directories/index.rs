@@ -12,7 +12,7 @@ use ondisk::features::Incompat;
 use ondisk::htree::{BrokenIndex, Index, Kind as Level, ROOT_ENTRIES, Root, looks_like_node};
 use ondisk::inode::{Inode, InodeFlags};
 use ondisk::seal::InodeSeed;
-use ondisk::units::FileBlock;
+use ondisk::units::{FileBlock, bounded};
 
 use super::blocks::Blocks;
 use super::hash::{Hasher, STORED};
@@ -95,7 +95,7 @@ impl Walk<'_> {
         }
         match self.roles.iter().position(|role| *role == Role::Unknown) {
             Some(missing) if !self.may_have_holes() || self.is_mapped(missing) => {
-                let block = FileBlock(u32::try_from(missing).unwrap_or(u32::MAX));
+                let block = FileBlock(bounded::<u32>(missing));
                 Err(fault(&INDEX_MISSING, block, "nothing leads to this block"))
             }
             _ => Ok(hasher),

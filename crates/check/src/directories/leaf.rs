@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use ondisk::dirent::{self, EntryRule, Layout, entries_without_tail};
+use ondisk::dirent::{self, BrokenEntry, EntryRule, Layout, entries_without_tail};
 use ondisk::inode::{FileType, Inode, InodeFlags};
 use ondisk::units::{Block, FileBlock, InodeNumber};
 
@@ -137,7 +137,9 @@ impl Examiner<'_> {
                         }
                         (before, at) = (Some((at, len)), at + len);
                     }
-                    (rule, true) if self.broken(bytes, (at, rule), region, reporter) => {
+                    (rule, true)
+                        if self.broken(bytes, BrokenEntry { offset: at, rule }, region, reporter) =>
+                    {
                         changed = true;
                         let next = self.salvage(bytes, at, before);
                         if next > at {
@@ -167,10 +169,11 @@ impl Examiner<'_> {
     fn broken(
         &mut self,
         bytes: &[u8],
-        (at, rule): (usize, EntryRule),
+        broken: BrokenEntry,
         region: &RegionLocation,
         reporter: &mut Reporter<'_, '_>,
     ) -> bool {
+        let BrokenEntry { offset: at, rule } = broken;
         let mends = reporter.found(&ENTRY_BROKEN, || {
             let next = self.next_sound(bytes, at);
             let kept = self.readable(bytes, at, next).is_some();

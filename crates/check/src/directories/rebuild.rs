@@ -10,7 +10,8 @@ use ondisk::dirhash::{DirHash, HashVersion};
 use ondisk::features::Compat;
 use ondisk::htree::{self, IndexEntry, Kind, looks_like_node};
 use ondisk::inode::{Inode, InodeFlags};
-use ondisk::units::{FileBlock, InodeNumber, low_u32};
+use ondisk::invariant_or;
+use ondisk::units::{FileBlock, InodeNumber, bounded, low_u32};
 
 use super::blocks::Blocks;
 use super::edit::{self, NewName};
@@ -18,6 +19,7 @@ use super::hash::Hasher;
 use super::leaf::Position;
 use super::store;
 use crate::facts::Facts;
+use crate::slices::put;
 use crate::subject::Subject;
 use platfs_device::Result;
 
@@ -48,9 +50,7 @@ impl PackedEntry {
         self.bytes.truncate(8);
         self.bytes.extend_from_slice(name);
         self.bytes.resize(entry_len(name.len()), 0);
-        if let Some(len) = self.bytes.get_mut(6) {
-            *len = u8::try_from(name.len()).unwrap_or(u8::MAX);
-        }
+        put(&mut self.bytes, 6, &[bounded::<u8>(name.len())]);
     }
 }
 
@@ -181,11 +181,11 @@ fn collect_names(
     if !others.is_empty() {
         let mut taken: HashSet<Vec<u8>> = names_found.names.iter().map(|kept| kept.name().to_vec()).collect();
         for at in others {
-            if let Some(kept) = names_found.names.get_mut(at) {
-                let name = unique(kept.name(), &taken);
-                kept.set_name(&name);
-                taken.insert(name);
-            }
+            let kept =
+                invariant_or!(names_found.names.get_mut(at), continue, "a name that was found has its place");
+            let name = unique(kept.name(), &taken);
+            kept.set_name(&name);
+            taken.insert(name);
         }
     }
     names_found
@@ -241,7 +241,7 @@ impl Plan {
         let space = self.layout.leaf_space();
         let mut block = vec![0; self.block_len()];
         let put_len = |at: usize, len: usize, block: &mut [u8]| {
-            block.get_mut(at + 4..at + 6).unwrap_or_default().copy_from_slice(&self.layout.encode_len(len));
+            put(block, at + 4, &self.layout.encode_len(len));
         };
         let (mut at, mut last) = (0, 0);
         if front > 0 {
@@ -251,7 +251,7 @@ impl Plan {
         }
         for kept in names {
             let end = at + kept.bytes.len();
-            block.get_mut(at..end).unwrap_or_default().copy_from_slice(&kept.bytes);
+            put(&mut block, at, &kept.bytes);
             put_len(at, kept.bytes.len(), &mut block);
             (last, at) = (at, end);
         }

@@ -5,7 +5,7 @@
 //! that it has.
 
 use ondisk::extent::{self, Child, ENTRY_LEN, Entries, Extent, Head, MAX_DEPTH, Node};
-use ondisk::units::{Block, FileBlock};
+use ondisk::units::{Block, FileBlock, saturated};
 
 use super::contents::Mapped;
 use super::fields::is_extent_head;
@@ -44,7 +44,7 @@ fn cut_at(extents: &mut Vec<Extent>, end: u64) -> bool {
     extents.retain(|extent| u64::from(extent.logical.0) < end);
     for extent in extents {
         let most = end - u64::from(extent.logical.0);
-        extent.count = u32::try_from(most).unwrap_or(u32::MAX).min(extent.count);
+        extent.count = saturated::<u32>(most).min(extent.count);
     }
     behind
 }
@@ -369,7 +369,7 @@ impl Examination<'_, '_, '_, '_> {
         let from = bounds.from.max(walk.mapped.end);
         let logical = u64::from(found.logical.0);
         if logical < from {
-            let ahead = u32::try_from(from - logical).unwrap_or(u32::MAX).min(extent.count);
+            let ahead = saturated::<u32>(from - logical).min(extent.count);
             extent.count -= ahead;
             extent.logical.0 = found.logical.0.saturating_add(ahead);
             extent.start.0 += u64::from(ahead);
@@ -378,7 +378,7 @@ impl Examination<'_, '_, '_, '_> {
         let until = bounds.until.unwrap_or(1 << 32);
         let may = bounds.last && self.is_beyond_contents(extent);
         if extent.count > 0 && extent.logical_end() > until && !may {
-            let over = u32::try_from(extent.logical_end() - until).unwrap_or(u32::MAX);
+            let over = saturated::<u32>(extent.logical_end() - until);
             extent.count -= over.min(extent.count);
             fault.get_or_insert((
                 &EXTENT_ORDER,
@@ -389,7 +389,7 @@ impl Examination<'_, '_, '_, '_> {
             && extent.count > 0
             && extent.logical_end() > most
         {
-            let over = u32::try_from(extent.logical_end() - most).unwrap_or(u32::MAX);
+            let over = saturated::<u32>(extent.logical_end() - most);
             extent.count -= over.min(extent.count);
             fault.get_or_insert((
                 &DIRECTORY_TOO_LARGE,

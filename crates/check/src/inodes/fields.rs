@@ -5,7 +5,7 @@ use ondisk::extent::{self, Head};
 use ondisk::features::{Compat, Incompat, RoCompat};
 use ondisk::inode::{FileType, I_BLOCK_LEN, InodeFlags, OLD_SIZE};
 use ondisk::superblock::CREATOR_HURD;
-use ondisk::units::Block;
+use ondisk::units::{Block, bounded};
 use ondisk::xattr;
 
 use super::record::Examination;
@@ -258,7 +258,7 @@ impl Examination<'_, '_, '_, '_> {
                 .expected(right)
         }) && let Some(field) = self.scratch.inode.bytes_mut().get_mut(OLD_SIZE..OLD_SIZE + 2)
         {
-            field.copy_from_slice(&u16::try_from(right).unwrap_or(0).to_le_bytes());
+            field.copy_from_slice(&bounded::<u16>(right).to_le_bytes());
         }
     }
 

@@ -15,7 +15,8 @@ use ondisk::block_map;
 use ondisk::extent::{Extent, MAX_UNWRITTEN, MAX_WRITTEN};
 use ondisk::features::Compat;
 use ondisk::inode::{FileType, InodeFlags};
-use ondisk::units::{Block, FileBlock, Group, InodeNumber, low_u32};
+use ondisk::invariant;
+use ondisk::units::{Block, FileBlock, Group, InodeNumber, bounded, low_u32, saturated};
 
 use super::Pass;
 use super::record::{Claim, Examination, Scratch};
@@ -489,7 +490,7 @@ impl Mover<'_, '_> {
                         last.count += 1;
                     }
                     _ => moved.push(Extent {
-                        logical: FileBlock(u32::try_from(logical).unwrap_or(u32::MAX)),
+                        logical: FileBlock(saturated::<u32>(logical)),
                         start: Block(to),
                         count: 1,
                         unwritten: extent.unwritten,
@@ -523,11 +524,10 @@ impl Examination<'_, '_, '_, '_> {
         let mut root = self.inode().raw().i_block;
         let mut base = 0;
         for slot in 0..block_map::ROOT_SLOTS {
-            let depth = u32::try_from(slot.saturating_sub(11)).unwrap_or(0);
+            let depth = bounded::<u32>(slot.saturating_sub(11));
             let at = slot * block_map::POINTER_LEN;
-            if let Some(bytes) = root.get_mut(at..at + block_map::POINTER_LEN) {
-                self.part_pointers(bytes, depth, base, mover)?;
-            }
+            let bytes = invariant!(root.get_mut(at..at + block_map::POINTER_LEN), "an inode has 15 pointers");
+            self.part_pointers(bytes, depth, base, mover)?;
             base += block_map::span(self.subject().geometry.block_size, depth);
         }
         self.scratch.inode.raw_mut().i_block = root;

@@ -2,7 +2,7 @@
 
 use ondisk::dirent;
 use ondisk::inode::{FileType, I_BLOCK_LEN, Inode, InodeFlags};
-use ondisk::units::{Block, FileBlock, InodeNumber};
+use ondisk::units::{Block, FileBlock, InodeNumber, bounded};
 use ondisk::unseal;
 
 use super::fields::is_extent_head;
@@ -239,7 +239,7 @@ impl Examination<'_, '_, '_, '_> {
         let first = usize::from(short(4));
         let entry = |from: usize, name: &[u8]| {
             let len = usize::from(short(from + 4));
-            at(from + 6, 1) == [u8::try_from(name.len()).unwrap_or(0)]
+            at(from + 6, 1) == [bounded::<u8>(name.len())]
                 && at(from + 8, name.len()) == name
                 && len >= 12
                 && len.is_multiple_of(4)

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use ondisk::extent::Extent;
 use ondisk::journal::fast_commit::{NameChange, Scan, Tag, tags};
+use ondisk::units::saturated;
 use platfs_device::journal::Log;
 use platfs_device::{Device, Result};
 
@@ -107,7 +108,7 @@ pub(super) fn read_area(log: &Log, device: &dyn Device, next: u32) -> Result<Opt
             break;
         }
     }
-    seen.truncate(usize::try_from(scan.counted()).unwrap_or(usize::MAX));
+    seen.truncate(saturated::<usize>(scan.counted()));
     found.transaction = Some(transaction);
     found.commits = scan.commits();
     found.waiting = !log.superblock.is_clean() && transaction == next && found.commits > 0;

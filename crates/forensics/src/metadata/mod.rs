@@ -13,8 +13,9 @@ use std::collections::HashSet;
 use ondisk::dirent::{self, Layout};
 use ondisk::features::Incompat;
 use ondisk::inode::{FileType, I_BLOCK_OFFSET, Inode, InodeFlags};
+use ondisk::invariant_or;
 use ondisk::superblock::{RawSuperblock, SUPERBLOCK_LEN};
-use ondisk::units::{Block, Group, InodeNumber};
+use ondisk::units::{Block, Group, InodeNumber, saturated};
 use ondisk::xattr::{self, NameIndex, Value};
 use platfs_device::{Device, Error, Result};
 use zerocopy::IntoBytes;
@@ -154,7 +155,7 @@ impl Copying<'_> {
             }
             Kind::Journal => Ok(()),
             Kind::Link => self.blocks(stretch, |copying, _, _, bytes| {
-                let len = usize::try_from(inode.size()).unwrap_or(usize::MAX).min(bytes.len());
+                let len = saturated::<usize>(inode.size()).min(bytes.len());
                 let (target, rest) = bytes.split_at_mut(len);
                 rest.fill(0);
                 if let Some(names) = &copying.names {
@@ -199,7 +200,7 @@ impl Copying<'_> {
             dirent::init_directory(bytes, layout, own, parent);
         } else if is_index {
             dirent::init_leaf(bytes, layout);
-        } else if let Err(problem) = unreadable(names, bytes, (layout, dirent::entries)) {
+        } else if let Err(problem) = unreadable(names, bytes, layout, dirent::entries) {
             note(
                 &mut self.copied.problems,
                 format!("block {block} of directory {own}: {problem}; it is left out"),
@@ -282,13 +283,13 @@ impl Copying<'_> {
     /// Makes names in `i_block` unreadable, and clears inline contents of files.
     fn first_bytes(&mut self, inode: &mut Inode, kind: Option<FileType>, is_inline: bool) {
         let is_fast = inode.is_fast_symlink();
-        let size = usize::try_from(inode.size()).unwrap_or(usize::MAX).min(60);
+        let size = saturated::<usize>(inode.size()).min(60);
         let layout = self.image.layout();
         let Some(block) = inode.bytes_mut().get_mut(I_BLOCK_OFFSET..I_BLOCK_OFFSET + 60) else { return };
         match (kind, self.names) {
             (Some(FileType::Directory), Some(names)) if is_inline => {
                 let region = block.get_mut(4..).unwrap_or_default();
-                if unreadable(names, region, (layout, dirent::entries_without_tail)).is_err() {
+                if unreadable(names, region, layout, dirent::entries_without_tail).is_err() {
                     region.fill(0);
                 }
             }
@@ -312,7 +313,7 @@ impl Copying<'_> {
         let layout = self.image.layout();
         if kind == Some(FileType::Symlink) {
             names.path(blank);
-        } else if unreadable(names, blank, (layout, dirent::entries_without_tail)).is_err() {
+        } else if unreadable(names, blank, layout, dirent::entries_without_tail).is_err() {
             blank.fill(0);
         }
     }
@@ -373,7 +374,8 @@ type Parse = for<'b> fn(&'b [u8], Layout) -> dirent::Entries<'b>;
 fn unreadable(
     names: Names,
     bytes: &mut [u8],
-    (layout, parse): (Layout, Parse),
+    layout: Layout,
+    parse: Parse,
 ) -> std::result::Result<(), dirent::BrokenEntry> {
     let old = bytes.to_vec();
     for entry in parse(&old, layout) {
@@ -381,10 +383,9 @@ fn unreadable(
         let name = entry.offset + dirent::HEADER_LEN;
         let used = name + if entry.inode.is_some() { entry.name.len() } else { 0 };
         let end = entry.offset + entry.len;
-        if let Some(name) = bytes.get_mut(name..used) {
-            names.name(name);
-        }
-        bytes.get_mut(used..end).unwrap_or_default().fill(0);
+        // Entries that parse lie inside. What did not would stay readable.
+        names.name(invariant_or!(bytes.get_mut(name..used), continue, "a name lies in its block"));
+        invariant_or!(bytes.get_mut(used..end), continue, "an entry lies in its block").fill(0);
         if entry.inode.is_none() {
             // The length of the name of an unused entry is nothing.
             bytes.get_mut(entry.offset + 6..entry.offset + 8).unwrap_or_default().fill(0);

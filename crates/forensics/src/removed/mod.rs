@@ -13,7 +13,7 @@ mod lives;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use ondisk::inode::{FileType, Inode, InodeFlags};
-use ondisk::units::InodeNumber;
+use ondisk::units::{InodeNumber, saturated};
 use platfs_device::Result;
 use platfs_device::map::Run;
 
@@ -68,7 +68,7 @@ impl Removed {
         if is_inline {
             bytes.extend_from_slice(inline_rest(&self.inode));
         }
-        bytes.truncate(usize::try_from(self.inode.size()).unwrap_or(usize::MAX));
+        bytes.truncate(saturated::<usize>(self.inode.size()));
         Some(bytes)
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ondisk::inode::{FileType, Timestamp};
 use ondisk::units::InodeNumber;
+use ondisk::units::bounded;
 
 use super::entry::{ReadDir, Tree};
 use super::file::File;
@@ -279,7 +280,7 @@ impl Dir {
         let mut bytes = Vec::new();
         while (bytes.len() as u64) < size {
             let start = bytes.len();
-            let len = usize::try_from(PIECE.min(size - start as u64)).unwrap_or_default();
+            let len = bounded::<usize>(PIECE.min(size - start as u64));
             let full = |_| Error::Unsupported(format!("{size} bytes in memory at once"));
             bytes.try_reserve(len).map_err(full)?;
             bytes.resize(start + len, 0);

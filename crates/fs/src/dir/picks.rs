@@ -3,6 +3,7 @@
 //! Owns: which position a name has (see `position`), and picking the least of many. Excludes: where names stand.
 
 use ondisk::dirhash::NameHasher;
+use ondisk::units::saturated;
 
 use super::DirEntry;
 use super::position::{Batch, Sequence};
@@ -40,7 +41,7 @@ pub(super) fn first_of(hash: u32) -> u64 {
 /// The hash of the names at a position.
 pub(super) fn hash_at(position: u64) -> u32 {
     // 31 bits are left; of a position behind the last hash, the last.
-    u32::try_from(position.saturating_sub(DOTS) >> 32).unwrap_or(u32::MAX) << 1
+    saturated::<u32>(position.saturating_sub(DOTS) >> 32) << 1
 }
 
 /// The least names from a position on.

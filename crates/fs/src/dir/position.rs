@@ -14,7 +14,7 @@ use ondisk::dirent;
 use ondisk::dirhash::HashVersion;
 use ondisk::features::Compat;
 use ondisk::inode::InodeFlags;
-use ondisk::units::FileBlock;
+use ondisk::units::{FileBlock, saturated};
 
 use super::picks::{self, HashRange, Picks};
 use super::{Dir, DirEntry, htree, linear, listed};
@@ -165,7 +165,7 @@ impl Dir<'_> {
     fn as_stored(&self, place: u64, base: u64) -> Result<Batch> {
         if self.is_inline() {
             let all = linear::entries_inside(self.format, self.dir)?;
-            let skipped = usize::try_from(place).unwrap_or(usize::MAX);
+            let skipped = saturated::<usize>(place);
             return Ok(Batch::new(all.into_iter().zip(base + 1..).skip(skipped).collect()));
         }
         let log2 = self.format.geometry.block_size.log2();

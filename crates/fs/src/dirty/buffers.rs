@@ -10,6 +10,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use ondisk::invariant_or;
+
 /// The shortest buffer: enough that an allocator with that setting (`mallopt`'s `M_MMAP_THRESHOLD`) gives it pages of
 /// its own, which go back to the system with it. Among small blocks that stay, they would not.
 const LEAST_LOG2: u32 = 14;
@@ -136,11 +138,10 @@ impl Buffers {
         if self.excess(kept.bytes + memory) > 0 {
             return;
         }
-        if let Some(class) = kept.classes.get_mut(class) {
-            buffer.clear();
-            class.free.push(buffer);
-            kept.bytes += memory;
-        }
+        let class = invariant_or!(kept.classes.get_mut(class), return, "a size has a class");
+        buffer.clear();
+        class.free.push(buffer);
+        kept.bytes += memory;
     }
 
     /// Bytes that are kept.

@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 use super::buffers::Buffers;
 use crate::ranges::FileBlocks;
+use ondisk::invariant_or;
+use ondisk::units::saturated;
 
 /// Bytes of a run: one large write of the device. A longer run would be copied whole when a part of
 /// it changes during its write-back.
@@ -40,7 +42,7 @@ fn cost(data: &[u8]) -> u64 {
 
 fn at(bytes: u64) -> usize {
     // Offsets inside a run, whose length is that of a buffer.
-    usize::try_from(bytes).unwrap_or(usize::MAX)
+    saturated::<usize>(bytes)
 }
 
 impl Pages {
@@ -179,10 +181,10 @@ impl Pages {
             bytes.resize(from, 0);
         }
         let over = len.min(bytes.len() - from);
-        let (changed, added) = data.get(..len).unwrap_or_default().split_at(over);
-        if let Some(to) = bytes.get_mut(from..from + over) {
-            to.copy_from_slice(changed);
-        }
+        let parts = data.get(..len).and_then(|data| data.split_at_checked(over));
+        let (changed, added) = invariant_or!(parts, return 0, "a part of the data is in them");
+        let to = bytes.get_mut(from..from + over);
+        invariant_or!(to, return 0, "what is written over is there").copy_from_slice(changed);
         bytes.extend_from_slice(added);
         self.bytes += cost(bytes) - before;
         len
@@ -214,11 +216,11 @@ impl Pages {
             }
             // A run may end inside of its last block: the rest of that block reads as zeros.
             let stated = data.get(at(low - start)..).unwrap_or_default();
-            if let Some(into) = buffer.get_mut(to..until) {
-                let (head, tail) = into.split_at_mut(stated.len().min(until - to));
-                head.copy_from_slice(stated.get(..head.len()).unwrap_or_default());
-                tail.fill(0);
-            }
+            let into =
+                invariant_or!(buffer.get_mut(to..until), break, "a run that is read lies in the buffer");
+            let (head, tail) = into.split_at_mut(stated.len().min(until - to));
+            head.iter_mut().zip(stated).for_each(|(to, from)| *to = *from);
+            tail.fill(0);
             done = until;
         }
         if done < buffer.len() {

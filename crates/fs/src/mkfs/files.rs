@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use ondisk::dirent;
 use ondisk::features::{Compat, Incompat, RoCompat};
 use ondisk::inode::{FileType, Inode, InodeFlags, TimeField, Timestamp};
+use ondisk::invariant;
 use ondisk::journal::RawJournalSuperblock;
 use ondisk::mmp::{MMP_DEFAULT_INTERVAL, RawMmp};
 use ondisk::quota::{self, QuotaKind, Usage};
@@ -211,9 +212,8 @@ impl<'a> Files<'a> {
         for block in &mut blocks {
             dirent::init_leaf(block, layout);
         }
-        if let Some(first) = blocks.first_mut() {
-            dirent::init_directory(first, layout, LOST_FOUND, InodeNumber::ROOT);
-        }
+        let first = invariant!(blocks.first_mut(), "lost+found has a block");
+        dirent::init_directory(first, layout, LOST_FOUND, InodeNumber::ROOT);
         self.directory(&mut lost_found, &blocks)?;
         self.inodes.insert(root.number().get(), root);
         self.inodes.insert(lost_found.number().get(), lost_found);

@@ -5,7 +5,7 @@ use ondisk::group::{GroupFlags, RawGroupDescriptor};
 use ondisk::orphan_file;
 use ondisk::seal::Sealer;
 use ondisk::superblock::SUPERBLOCK_OFFSET;
-use ondisk::units::{Block, Group, low_u32};
+use ondisk::units::{Block, Group, low_u32, saturated};
 use zerocopy::IntoBytes;
 
 use super::files::Write;
@@ -319,7 +319,7 @@ impl<'a> Writer<'a> {
         raw.s_state.set(0);
         for holder in self.holders.clone().into_iter().skip(1) {
             // The field has 16 bits: later groups are all called the last that it can say.
-            raw.s_block_group_nr.set(u16::try_from(holder).unwrap_or(u16::MAX));
+            raw.s_block_group_nr.set(saturated::<u16>(holder));
             self.sealer.seal_superblock(&mut raw);
             let offset = self.plan.geometry.superblock_offset(Group(holder));
             let mut block = vec![0; self.plan.geometry.block_size.bytes_usize()];

@@ -39,7 +39,7 @@ impl Volume {
         if !self.space.is_writable() {
             return Ok(());
         }
-        let now = u64::try_from(self.now().seconds).unwrap_or(0);
+        let now = self.now().since_1970();
         let time_high = (now >> 32).to_le_bytes()[0];
         let (inode, block) = place_of(error);
         let code = match error {

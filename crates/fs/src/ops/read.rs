@@ -6,7 +6,7 @@
 //! again (I20).
 
 use ondisk::inode::{FileType, Inode, InodeFlags};
-use ondisk::units::InodeNumber;
+use ondisk::units::{InodeNumber, saturated};
 
 use super::attrs::file_type;
 use crate::bytes;
@@ -58,13 +58,13 @@ impl Volume {
             FileType::Directory => Err(Error::IsDirectory),
             _ => Err(Error::Invalid("only regular files can be read".into())),
         })?;
-        let left = usize::try_from(seen.node().size().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let left = saturated::<usize>(seen.node().size().saturating_sub(offset));
         let stored = left.min(buffer.len());
         fetch(self.view(), seen.node(), &location, offset, bytes::part_mut(buffer, 0..stored)?)?;
         // Bytes in memory are newer than those on the device, and go over them; the file may end behind its stored size.
         let Some(file) = self.session.delayed.find(number) else { return Ok(stored) };
         let state = file.state();
-        let left = usize::try_from(state.pages.end().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let left = saturated::<usize>(state.pages.end().saturating_sub(offset));
         let len = stored.max(left.min(buffer.len()));
         bytes::part_mut(buffer, stored..len)?.fill(0);
         state.pages.read(offset, bytes::part_mut(buffer, 0..len)?);

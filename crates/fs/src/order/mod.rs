@@ -391,7 +391,7 @@ impl Order {
     /// The device's failure.
     pub(crate) fn write_superblock(&self, to: &WriteContext<'_>, mut raw: RawSuperblock) -> Result<()> {
         let mut times = raw.times();
-        times.written = times.written.max(u64::try_from(to.now.seconds).unwrap_or(0));
+        times.written = times.written.max(to.now.since_1970());
         raw.set_times(times);
         if matches!(self.how, OrderState::Phased(_)) && raw.s_state.get() & STATE_VALID == 0 {
             mark::put(&mut raw);

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ondisk::corrupt::Place;
 use ondisk::group::RawGroupDescriptor;
+use ondisk::invariant;
 use ondisk::units::{Block, ClusterRun, Group};
 
 use crate::bytes;
@@ -183,9 +184,9 @@ impl Descriptors {
             let offset = geometry.byte_offset(geometry.descriptor_block(index));
             let failed = |source| Error::io("bringing group descriptors in order", source);
             device.read_at(offset, &mut buffer).map_err(failed)?;
-            if let Some(held) = buffer.get_mut(..bytes.len())
-                && *held != *bytes
-            {
+            let held =
+                invariant!(buffer.get_mut(..bytes.len()), "a block of descriptors is no longer than a block");
+            if *held != *bytes {
                 held.copy_from_slice(bytes);
                 device.write_at(offset, &buffer).map_err(failed)?;
             }

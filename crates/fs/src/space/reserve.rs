@@ -3,6 +3,7 @@
 use placement::{Engine, Request};
 
 use crate::error::{Error, Result};
+use ondisk::units::saturated;
 
 /// Refuses a number of clusters if fewer than `spared` would stay free.
 pub(super) fn refuse(engine: &Engine, clusters: u64, spared: u64) -> Result<()> {
@@ -16,7 +17,7 @@ pub(super) fn shorten(engine: &Engine, request: &mut Request, spared: u64) -> Re
         return Ok(());
     }
     let left = engine.available_clusters().saturating_sub(spared);
-    let most = u32::try_from(left).unwrap_or(u32::MAX);
+    let most = saturated::<u32>(left);
     if most < request.min.max(1) {
         return Err(Error::NoSpace);
     }

@@ -3,6 +3,7 @@
 
 use super::entry::EntryKind;
 use super::reader::{Input, Reader};
+use ondisk::units::bounded;
 use std::collections::HashMap;
 
 /// Longer tables are not read.
@@ -63,7 +64,7 @@ impl Names {
             if entry.kind != EntryKind::File || run.len > TABLE_MOST {
                 continue;
             }
-            let mut bytes = vec![0; usize::try_from(run.len).unwrap_or(0)];
+            let mut bytes = vec![0; bounded::<usize>(run.len)];
             if input.read_exact_at(run.archive_offset, &mut bytes).is_ok() {
                 *table = numbers(&bytes);
             }

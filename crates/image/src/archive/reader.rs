@@ -16,6 +16,7 @@ use super::limits;
 use super::names::Names;
 use super::pax::Overrides;
 use super::sparse::{self, LineMap, SparseError};
+use ondisk::units::bounded;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -205,11 +206,11 @@ impl<I: Input> Reader<I> {
         let window_end = self.window_offset + self.window.len() as u64;
         if end.start < self.window_offset || end.end > window_end {
             let len = WINDOW.min(self.size - end.start);
-            self.window.resize(usize::try_from(len).unwrap_or(0), 0);
+            self.window.resize(bounded::<usize>(len), 0);
             self.window_offset = end.start;
             self.input.read_exact_at(end.start, &mut self.window)?;
         }
-        let skip = usize::try_from(end.start - self.window_offset).unwrap_or(usize::MAX);
+        let skip = bounded::<usize>(end.start - self.window_offset);
         let rest = self.window.get(skip..).and_then(|rest| rest.first_chunk::<BLOCK>());
         Ok(rest.copied())
     }
@@ -240,7 +241,7 @@ impl<I: Input> Reader<I> {
             return Err(Problem::Long { what, len, limit });
         }
         let place = self.advance_data(len)?;
-        let mut data = vec![0; usize::try_from(len).unwrap_or(0)];
+        let mut data = vec![0; bounded::<usize>(len)];
         self.input.read_exact_at(place.start, &mut data)?;
         Ok(data)
     }
@@ -301,8 +302,7 @@ impl<I: Input> Reader<I> {
         let has_data = kind == EntryKind::File || matches!(header.type_flag(), b'D' | 0 | b'0' | b'7');
         let (size, runs) = if has_data { self.data(header, &mut pending.pax)? } else { (0, Vec::new()) };
         let pax = pending.pax;
-        let mode =
-            u16::try_from(fields::unsigned_or_zero(header, field::MODE, "mode")? & 0o7777).unwrap_or(0);
+        let mode = bounded::<u16>(fields::unsigned_or_zero(header, field::MODE, "mode")? & 0o7777);
         let mut entry = Entry {
             offset: pending.offset.unwrap_or(at),
             path: Vec::new(),

@@ -9,6 +9,8 @@
 //!
 //! Owns: which files form a segment, and their order. Excludes: the order of files without alignment (`order`).
 
+use ondisk::units::saturated;
+use ondisk::{invariant, invariant_or};
 use platfs::ondisk::geometry::Geometry;
 use platfs::ondisk::units::Cluster;
 
@@ -75,8 +77,9 @@ impl Segments {
         let mut add = |step: &Step<'_>, node: NodeId| {
             let clusters = file_clusters(catalogue, shape, node).max(1);
             let item = Item { node, is_hidden: node != step.node, clusters, ends: ends(step.name) };
-            if let Some(layer) = layers.get_mut(catalogue.layer_of(node)).filter(|_| has_data(node)) {
-                layer.push(item);
+            if has_data(node) {
+                let layer = layers.get_mut(catalogue.layer_of(node));
+                invariant_or!(layer, return, "a file lies in a layer").push(item);
             }
         };
         for step in catalogue.walk().filter(|step| step.first) {
@@ -213,35 +216,35 @@ impl Filler<'_> {
         all: &[Segment],
         Grid { chunk, before }: Grid,
     ) -> Result<(), BuildError> {
-        let units = |segment: &Segment| u32::try_from(segment.clusters.div_ceil(chunk)).unwrap_or(u32::MAX);
+        let units = |segment: &Segment| saturated::<u32>(segment.clusters.div_ceil(chunk));
         let mut waiting = UncopiedFiles::new(all.iter().map(units).collect());
         let (mut at, mut end) = (0, 0);
         while waiting.total > 0 {
             self.volume.loader()?.go_on_at(Cluster(at));
-            let most = u32::try_from((waiting.total + 1) * chunk).unwrap_or(u32::MAX);
+            let most = saturated::<u32>((waiting.total + 1) * chunk);
             let Some(run) = self.volume.loader()?.room_ahead(most)? else { break };
             let start = (run.start.0 + before).next_multiple_of(chunk) - before;
             let room = run.end().saturating_sub(start) / chunk;
-            let room = u32::try_from(room).unwrap_or(u32::MAX);
+            let room = saturated::<u32>(room);
             let Some(found) = waiting.find(waiting.first, room) else {
                 at = run.end();
                 continue;
             };
-            let segment = all.get(found);
+            let segment = invariant!(all.get(found), "what is found is one of the segments");
             self.volume.loader()?.go_on_at(Cluster(start));
-            for (node, place) in segment.map(|segment| &*segment.files).unwrap_or_default() {
+            for (node, place) in &segment.files {
                 if let Some(place) = place {
                     self.volume.loader()?.go_on_at(Cluster(start + place));
                 }
                 self.file(contents, *node)?;
             }
-            end = start + segment.map_or(0, |segment| segment.clusters);
+            end = start + segment.clusters;
             at = start + u64::from(waiting.done(found)) * chunk;
         }
         // What finds no such place is laid where there is room.
         self.volume.loader()?.go_on_at(Cluster(0));
         while let Some(found) = waiting.find(waiting.first, u32::MAX) {
-            for (node, _) in all.get(found).map(|segment| &*segment.files).unwrap_or_default() {
+            for (node, _) in &invariant!(all.get(found), "what is found is one of the segments").files {
                 self.file(contents, *node)?;
             }
             waiting.done(found);

@@ -7,6 +7,7 @@ use super::fit;
 use crate::source::SourceError;
 use crate::text::Quoted;
 use crate::watch::Cancelled;
+use ondisk::invariant::BrokenInvariant;
 
 /// Reason for which an image could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +16,9 @@ pub enum BuildError {
     /// The source.
     #[error(transparent)]
     Source(#[from] SourceError),
+    /// A defect of this program.
+    #[error(transparent)]
+    Internal(#[from] BrokenInvariant),
     /// A source became shorter while it was read.
     #[error("the source became shorter while it was read")]
     Shrunk,

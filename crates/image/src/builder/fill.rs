@@ -4,6 +4,8 @@
 //! piece, and the data of a directory's files follow each other without a directory block between.
 //! `order` decides which file comes next where a free run ends.
 
+use ondisk::invariant_or;
+use ondisk::units::{bounded, saturated};
 use platfs::ondisk::inode::{FileType, InodeFlags, Timestamp};
 use platfs::ondisk::units::InodeNumber;
 use platfs::{DirName, NewInode, Times, Volume};
@@ -47,7 +49,7 @@ struct Zeros(Vec<u8>);
 
 impl Contents for Zeros {
     fn piece(&mut self, extent: &Extent, skip: u64) -> Result<&[u8], BuildError> {
-        let left = usize::try_from(extent.len.saturating_sub(skip)).unwrap_or(usize::MAX);
+        let left = saturated::<usize>(extent.len.saturating_sub(skip));
         Ok(self.0.get(..left.min(self.0.len())).unwrap_or_default())
     }
 }
@@ -227,9 +229,8 @@ impl<'a> Filler<'a> {
         if !flags.is_empty() {
             self.flags.push((number, flags));
         }
-        if let Some(slot) = self.inodes.get_mut(node.index()) {
-            *slot = Some(number);
-        }
+        *invariant_or!(self.inodes.get_mut(node.index()), return, "each node has a place for its inode") =
+            Some(number);
         if metadata.kind == NodeKind::File && metadata.size > 0 {
             self.files.push(node);
         }
@@ -259,7 +260,7 @@ impl<'a> Filler<'a> {
                 && may_be_inline(self.catalogue, shape, *node)
             {
                 let size = self.catalogue.metadata(*node).size;
-                let zeros = vec![0; usize::try_from(size).unwrap_or(0)];
+                let zeros = vec![0; bounded::<usize>(size)];
                 self.volume.writer(number, size)?.write_all_at(0, &zeros)?;
             }
         }

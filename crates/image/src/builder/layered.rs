@@ -8,6 +8,7 @@
 //! Owns: the order of inodes and directories where data are aligned. Excludes: data (`aligned`), how a name is made
 //! (`fill`).
 
+use ondisk::invariant_or;
 use platfs::ondisk::geometry::Geometry;
 use platfs::ondisk::units::{Cluster, InodeNumber};
 use platfs::{DirName, NameSizes};
@@ -49,9 +50,7 @@ impl Directory {
         let mut by_layer: Vec<Vec<usize>> = vec![Vec::new(); filler.catalogue.layers()];
         for (name, node) in filler.catalogue.children(self.node) {
             let layer = self.layer_of_name(filler.catalogue, node);
-            if let Some(names) = by_layer.get_mut(layer) {
-                names.push(name.len());
-            }
+            invariant_or!(by_layer.get_mut(layer), continue, "a name lies in a layer").push(name.len());
         }
         let mut sizes = NameSizes::default();
         own.iter().for_each(|entry| sizes.add(entry.name.len()));
@@ -76,7 +75,7 @@ fn directories(catalogue: &Catalogue) -> Vec<Directory> {
     for step in catalogue.walk() {
         if catalogue.metadata(step.node).kind == NodeKind::Directory {
             around.truncate(step.depth);
-            let above = around.last().copied().unwrap_or(0);
+            let above = *invariant_or!(around.last(), &0, "the root is around each step");
             let layer = layer_of(catalogue, step.node).max(above);
             around.push(layer);
             all.push(Directory { node: step.node, parent: step.directory, layer, rooms: Vec::new() });

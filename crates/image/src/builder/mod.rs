@@ -51,6 +51,7 @@ mod wanted;
 use std::path::Path;
 use std::sync::Arc;
 
+use ondisk::units::saturated;
 use platfs::device::{Device, Window};
 use platfs::mkfs::{FsType, Options as FormatOptions, Storage};
 use platfs::ondisk::features::Incompat;
@@ -130,7 +131,7 @@ impl Free {
         let blocks = u128::from(geometry.blocks.max(1));
         let left = (blocks * 100).checked_sub(blocks * part + u128::from(taken) * 100)?;
         let more = (left > 0).then(|| u128::from(missing) * blocks * 100 / left)?;
-        Some(u64::try_from(more).unwrap_or(u64::MAX))
+        Some(saturated::<u64>(more))
     }
 
     /// Blocks of the tables and bitmaps of a volume with that shape, as far as they grow with it.
@@ -138,7 +139,7 @@ impl Free {
     pub fn tables(geometry: &Geometry) -> u64 {
         let each = u128::from(geometry.inode_table_blocks()) + 2;
         let tables = u128::from(geometry.blocks) * each / u128::from(geometry.blocks_per_group.max(1));
-        u64::try_from(tables).unwrap_or(u64::MAX)
+        saturated::<u64>(tables)
     }
 
     /// Complaint about a volume of which next to nothing is left for files.
@@ -396,7 +397,7 @@ impl<'s> Builder<'s> {
         let mut meter = self.meter()?;
         meter.begin(Stage::Packing, None, None)?;
         let mut alive = |bytes| {
-            let count = usize::try_from(bytes).unwrap_or(usize::MAX);
+            let count = saturated::<usize>(bytes);
             meter.bytes(count).map_err(std::io::Error::other)
         };
         let Identity { uuid, hash_seed, time } = *identity;

@@ -4,6 +4,7 @@
 //! that does not fit the rest of a run waits for the next one, and the files behind it in the walk that do fit come
 //! first: so no file is cut in two, and the rest is used up. What is left of a run when none fits stays free.
 
+use ondisk::units::saturated;
 use platfs::ondisk::units::Cluster;
 
 use super::error::BuildError;
@@ -66,7 +67,7 @@ impl Filler<'_> {
             return Ok(());
         }
         let catalogue = self.catalogue;
-        let clusters = |node| u32::try_from(file_clusters(catalogue, shape, node)).unwrap_or(u32::MAX);
+        let clusters = |node| saturated::<u32>(file_clusters(catalogue, shape, node));
         // A file of holes takes none; counted as one it is copied somewhere.
         let mut waiting = UncopiedFiles::new(self.files.iter().map(|node| clusters(*node).max(1)).collect());
         // Directories may have left some of a run behind them.
@@ -80,7 +81,7 @@ impl Filler<'_> {
                 continue;
             }
             // Files inside their inodes took nothing: there may be more room than was counted.
-            let most = u32::try_from(waiting.total).unwrap_or(u32::MAX);
+            let most = saturated::<u32>(waiting.total);
             let Some(run) = self.volume.loader()?.room_ahead(most)? else { break };
             if run.start.0 >= end {
                 (from, room) = (waiting.first, run.count);

@@ -6,6 +6,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::ops::Range;
 
 use super::contents::{Contents, is_zero};
+use ondisk::units::bounded;
 
 const MAGIC: u32 = 0xED26_FF3A;
 const HEADER_LEN: u16 = 28;
@@ -56,7 +57,7 @@ pub(super) fn write(
 /// Blocks that count, divided into zeros and others.
 fn pieces(contents: &Contents, range: Range<u64>, block: u64) -> io::Result<Vec<Piece>> {
     let mut pieces: Vec<Piece> = Vec::new();
-    let mut bytes = vec![0; usize::try_from(block).unwrap_or(usize::MAX)];
+    let mut bytes = vec![0; bounded::<usize>(block)];
     for number in range {
         contents.read(number * block, &mut bytes)?;
         let kind = if is_zero(&bytes) { FILL } else { RAW };
@@ -80,12 +81,12 @@ fn chunk(contents: &Contents, out: &mut impl Write, piece: Piece, block: u64) ->
         FILL => 4,
         _ => 0,
     };
-    let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes();
+    let small = |number: u64| bounded::<u32>(number).to_le_bytes();
     out.write_all(&kind.to_le_bytes())?;
     out.write_all(&[0; 2])?;
     out.write_all(&small(count))?;
     out.write_all(&small(len + u64::from(CHUNK_HEADER_LEN)))?;
-    let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+    let mut bytes = vec![0; bounded::<usize>(len)];
     if kind == RAW {
         contents.read(blocks.start * block, &mut bytes)?;
     }
@@ -98,7 +99,7 @@ fn header(block: u64, blocks: u32, chunks: u32) -> Vec<u8> {
     for part in [1, 0, HEADER_LEN, CHUNK_HEADER_LEN] {
         header.extend(part.to_le_bytes());
     }
-    header.extend(u32::try_from(block).unwrap_or(u32::MAX).to_le_bytes());
+    header.extend(bounded::<u32>(block).to_le_bytes());
     header.extend(blocks.to_le_bytes());
     header.extend(chunks.to_le_bytes());
     // No checksum.

@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use ondisk::invariant;
+use ondisk::units::bounded;
 use platfs::device::FileDevice;
 use platfs::ondisk::units::Group;
 use platfs::{OpenOptions, Volume};
@@ -82,10 +84,10 @@ impl Contents {
         let first = self.used.partition_point(|range| range.end <= at);
         for range in self.used.iter().skip(first).take_while(|range| range.start < end) {
             let (from, to) = (range.start.max(at), range.end.min(end));
-            let place = |byte: u64| usize::try_from(byte - at).unwrap_or(usize::MAX);
-            if let Some(part) = buffer.get_mut(place(from)..place(to)) {
-                self.file.read_exact_at(part, from)?;
-            }
+            let place = |byte: u64| bounded::<usize>(byte - at);
+            let part =
+                invariant!(buffer.get_mut(place(from)..place(to)), "a range that is read lies in the buffer");
+            self.file.read_exact_at(part, from)?;
         }
         Ok(())
     }

@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use super::contents::{Contents, PIECE, PIECE_LEN, is_zero};
+use ondisk::invariant;
+use ondisk::units::bounded;
 
 const CLUSTER_LOG2: u32 = 16;
 const CLUSTER: u64 = 1 << CLUSTER_LOG2;
@@ -113,13 +115,12 @@ fn level_2(image: &mut Image<'_>, runs: &[Run], tables: u64) -> io::Result<Vec<u
             first_level.push(0);
             continue;
         }
-        let mut entries = vec![0; usize::try_from(ENTRIES).unwrap_or(usize::MAX)];
+        let mut entries = vec![0; bounded::<usize>(ENTRIES)];
         for run in inside() {
             for guest in run.guest.start.max(covered.start)..run.guest.end.min(covered.end) {
-                let place = usize::try_from(guest - covered.start).unwrap_or(usize::MAX);
-                if let Some(entry) = entries.get_mut(place) {
-                    *entry = ((run.host + guest - run.guest.start) * CLUSTER) | COPIED;
-                }
+                let place = bounded::<usize>(guest - covered.start);
+                *invariant!(entries.get_mut(place), "a cluster has an entry of its table") =
+                    ((run.host + guest - run.guest.start) * CLUSTER) | COPIED;
             }
         }
         first_level.push((image.table(entries.into_iter(), ENTRIES)? * CLUSTER) | COPIED);
@@ -151,7 +152,7 @@ fn references(image: &mut Image<'_>) -> io::Result<(u64, u64)> {
 
 fn header(size: u64, tables: u64, places: (u64, u64, u64)) -> Vec<u8> {
     let (level_1, references, clusters) = places;
-    let low = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    let low = |number: u64| bounded::<u32>(number);
     let mut header = b"QFI\xfb".to_vec();
     header.extend(3_u32.to_be_bytes());
     // No backing file: its name's place and length.

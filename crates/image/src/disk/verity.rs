@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::bmap::hex;
 use super::contents::{Contents, PIECE, PIECE_LEN};
+use ondisk::units::bounded;
 
 /// Bytes of a block of hashes.
 pub(super) const HASH_BLOCK: u64 = 4096;
@@ -90,10 +91,10 @@ impl Verity {
         algorithm.resize(32, 0);
         header.extend(algorithm);
         for size in [self.data_block, HASH_BLOCK] {
-            header.extend(u32::try_from(size).unwrap_or(u32::MAX).to_le_bytes());
+            header.extend(bounded::<u32>(size).to_le_bytes());
         }
         header.extend(self.data_blocks.to_le_bytes());
-        header.extend(u16::try_from(HASH_LEN).unwrap_or(u16::MAX).to_le_bytes());
+        header.extend(bounded::<u16>(HASH_LEN).to_le_bytes());
         header.extend([0; 6]);
         let mut salt = self.salt.to_vec();
         salt.resize(SALT_ROOM, 0);
@@ -172,13 +173,13 @@ impl Tree<'_> {
         alive: &mut dyn FnMut(u64) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut piece = vec![0; PIECE_LEN];
-        let whole = usize::try_from(size).unwrap_or(usize::MAX);
+        let whole = bounded::<usize>(size);
         let mut hashes = Vec::new();
         let (mut at, end) = (0, count * size);
         let mut written = 0;
         while at < end {
             contents.read(at, &mut piece)?;
-            let blocks = usize::try_from((end - at).min(PIECE) / size).unwrap_or(usize::MAX);
+            let blocks = bounded::<usize>((end - at).min(PIECE) / size);
             for block in piece.chunks_exact(whole).take(blocks) {
                 self.root = self.hash(block);
                 hashes.extend(self.root);
@@ -197,7 +198,7 @@ impl Tree<'_> {
         let Some((at, count)) = self.levels.get(level - 1).copied() else { return Ok(()) };
         let mut hashes = Vec::new();
         let mut written = 0;
-        let mut block = vec![0; usize::try_from(HASH_BLOCK).unwrap_or(usize::MAX)];
+        let mut block = vec![0; bounded::<usize>(HASH_BLOCK)];
         for number in 0..count {
             self.file.read_exact_at(&mut block, at + number * HASH_BLOCK)?;
             self.root = self.hash(&block);
@@ -213,7 +214,7 @@ impl Tree<'_> {
     fn store(&self, level: usize, written: u64, hashes: &mut Vec<u8>) -> io::Result<u64> {
         let Some((at, _)) = self.levels.get(level) else { return Ok(0) };
         let len = (hashes.len() as u64).next_multiple_of(HASH_BLOCK);
-        hashes.resize(usize::try_from(len).unwrap_or(usize::MAX), 0);
+        hashes.resize(bounded::<usize>(len), 0);
         self.file.write_all_at(hashes, at + written)?;
         hashes.clear();
         Ok(len)

@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use super::Seeds;
+use ondisk::units::saturated;
 
 const SECTOR: u64 = 512;
 /// Seconds from 1970 to the year 2000, in which times begin here.
@@ -28,7 +29,7 @@ pub(super) fn end(file: &File, len: u64, seeds: &Seeds) -> io::Result<()> {
 
 fn footer(size: u64, seeds: &Seeds) -> Vec<u8> {
     let (cylinders, heads, sectors) = geometry(size / SECTOR);
-    let seconds = u32::try_from(seeds.time.saturating_sub(EPOCH)).unwrap_or(u32::MAX);
+    let seconds = saturated::<u32>(seeds.time.saturating_sub(EPOCH));
     let mut footer = b"conectix".to_vec();
     // The bit that is always set; version 1.0; nothing follows a fixed disk.
     footer.extend(2_u32.to_be_bytes());
@@ -66,6 +67,6 @@ fn geometry(sectors: u64) -> (u16, u8, u8) {
             (63, 16, total / 63)
         }
     };
-    let small = |number: u64| u8::try_from(number).unwrap_or(u8::MAX);
-    (u16::try_from(tracks / heads).unwrap_or(u16::MAX), small(heads), small(per_track))
+    let small = |number: u64| saturated::<u8>(number);
+    (saturated::<u16>(tracks / heads), small(heads), small(per_track))
 }

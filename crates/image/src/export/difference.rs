@@ -8,7 +8,7 @@ use super::{Contents, ExportError, Item, Loss, Sink, join};
 use crate::source::whiteout::WHITEOUT;
 use crate::watch::{Meter, Watch};
 use ondisk::inode::FileType;
-use ondisk::units::InodeNumber;
+use ondisk::units::{InodeNumber, bounded};
 use platfs::{Metadata, Reader, Seek, Volume};
 use std::collections::{HashMap, HashSet};
 
@@ -346,7 +346,7 @@ fn same_bytes(was: &Side<'_>, now: &Side<'_>, size: u64) -> Result<bool, platfs:
     let (mut one, mut two) = (Vec::new(), Vec::new());
     while at < size {
         at = was.data(at, size)?.min(now.data(at, size)?);
-        let len = usize::try_from(PIECE.min(size.saturating_sub(at))).unwrap_or(0);
+        let len = bounded::<usize>(PIECE.min(size.saturating_sub(at)));
         for (side, buffer) in [(was, &mut one), (now, &mut two)] {
             buffer.clear();
             buffer.resize(len, 0);

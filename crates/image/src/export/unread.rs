@@ -5,6 +5,7 @@
 use super::{CHUNK, ExportError};
 use crate::archive::{Run, limits};
 use crate::watch::Meter;
+use ondisk::units::saturated;
 use platfs::Reader;
 use std::ops::Range;
 
@@ -100,7 +101,7 @@ impl ProbedFile<'_> {
     ) -> Result<(), ExportError> {
         let mut open = vec![range];
         while let Some(range) = open.pop() {
-            let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+            let len = saturated::<usize>(range.end - range.start);
             let Some(piece) = buffer.get_mut(..len) else { continue };
             let Err(error) = read_all(self.file, range.start, piece) else { continue };
             let middle = (range.start + (range.end - range.start) / 2).next_multiple_of(self.block);

@@ -3,6 +3,8 @@
 //! Version 2 is a word of version and flag and two sets of two words; version 3 has the user behind them that is root where
 //! they hold. All little-endian.
 
+use ondisk::units::{high_u32, low_u32};
+
 /// The attribute.
 pub(super) const NAME: &[u8] = b"security.capability";
 const VERSION_MASK: u32 = 0xff00_0000;
@@ -32,9 +34,10 @@ pub(super) fn for_root(value: &[u8], map: impl Fn(u32) -> u32) -> Option<Vec<u8>
 
 /// The attribute that permits these capabilities, in effect.
 pub(super) fn effective(permitted: u64) -> Vec<u8> {
-    let (low, high) = (permitted & u64::from(u32::MAX), permitted >> 32);
-    let [low, high] = [low, high].map(|word| u32::try_from(word).unwrap_or(0));
-    [VERSION_2 | EFFECTIVE, low, 0, high, 0].into_iter().flat_map(u32::to_le_bytes).collect()
+    [VERSION_2 | EFFECTIVE, low_u32(permitted), 0, high_u32(permitted), 0]
+        .into_iter()
+        .flat_map(u32::to_le_bytes)
+        .collect()
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::reading::Reading;
 use crate::archive::header::{self, Header};
 #[cfg(feature = "archives")]
 use flate2::bufread::GzDecoder;
+use ondisk::units::saturated;
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -101,7 +102,7 @@ impl Format {
 pub(crate) fn unpacked(reading: &mut Reading, packed: Section, name: &str) -> Result<Section, SourceError> {
     reading.bounds.take_file(&packed);
     let mut start = [0; 6];
-    let len = usize::try_from(packed.bytes()).unwrap_or(usize::MAX).min(start.len());
+    let len = saturated::<usize>(packed.bytes()).min(start.len());
     let start = start.get_mut(..len).unwrap_or_default();
     let read = crate::archive::Input::read_exact_at(&packed, 0, start);
     read.map_err(|error| SourceError::host("read", name, error))?;

@@ -10,6 +10,8 @@ use super::catalogue::{Catalogue, Extent, NodeId, Origin};
 use super::error::{SourceError, SourceWarning};
 use super::input::Section;
 use ondisk::inode::InodeFlags;
+use ondisk::invariant;
+use ondisk::units::saturated;
 use platfs_host::Directory;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -107,7 +109,7 @@ impl DataReader<'_> {
     /// # Errors
     /// [`SourceError::Host`] if the source cannot be read, or has become shorter.
     pub fn window(&mut self, extent: &Extent, skip: u64, want: usize) -> Result<&[u8], SourceError> {
-        let left = usize::try_from(extent.len.saturating_sub(skip)).unwrap_or(usize::MAX);
+        let left = saturated::<usize>(extent.len.saturating_sub(skip));
         let want = want.min(left).min(self.most);
         let offset = extent.origin_offset.saturating_add(skip);
         if want == 0 {
@@ -116,8 +118,9 @@ impl DataReader<'_> {
         if self.held(extent.origin, offset, want).is_none() {
             self.fill(extent, offset, want)?;
         }
-        let start = self.held(extent.origin, offset, want).unwrap_or(self.window.len());
-        Ok(self.window.get(start..start + want).unwrap_or_default())
+        let start =
+            invariant!(self.held(extent.origin, offset, want), "the window has what it was filled for");
+        Ok(invariant!(self.window.get(start..start + want), "what is held lies in the window"))
     }
 
     /// Fills `buf` with data of `extent` from its byte `skip` on. Large reads go straight into `buf`.
@@ -155,7 +158,7 @@ impl DataReader<'_> {
         buf: &mut [u8],
     ) -> Result<usize, SourceError> {
         let size = self.catalogue.metadata(node).size;
-        let len = usize::try_from(size.saturating_sub(file_offset)).unwrap_or(usize::MAX).min(buf.len());
+        let len = saturated::<usize>(size.saturating_sub(file_offset)).min(buf.len());
         let buf = buf.get_mut(..len).unwrap_or_default();
         buf.fill(0);
         let end = file_offset.saturating_add(len as u64);
@@ -193,7 +196,7 @@ impl DataReader<'_> {
             Origin::Section(number) => self.catalogue.section(number).map_or(0, Section::bytes),
             Origin::Host(_) => extent.origin_offset.saturating_add(extent.len),
         };
-        let room = usize::try_from(bound.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let room = saturated::<usize>(bound.saturating_sub(offset));
         let len = want.max(self.ahead).min(room).max(want);
         self.origin = None;
         let mut window = std::mem::take(&mut self.window);

@@ -18,6 +18,7 @@ use super::error::SourceError;
 use super::filter::Owner;
 use super::owners;
 use crate::archive::Device;
+use ondisk::units::saturated;
 
 /// Longer tables are not read.
 const MOST_BYTES: u64 = 16 << 20;
@@ -210,7 +211,7 @@ impl Line {
         (0..count.max(1)).map(move |step| {
             // At most 2^20 steps of at most 2^20.
             let minor = u64::from(minor) + u64::from(step) * u64::from(increment);
-            let device = Device { major, minor: u32::try_from(minor).unwrap_or(u32::MAX) };
+            let device = Device { major, minor: saturated::<u32>(minor) };
             let name = match count {
                 0 | 1 => self.path.clone(),
                 _ => format!("{}{}", self.path, u64::from(start) + u64::from(step)),

@@ -5,6 +5,7 @@ use super::filter::FilterError;
 use crate::archive::{TarError, TarWarning};
 use crate::text::Quoted;
 use crate::watch::Cancelled;
+use ondisk::invariant::BrokenInvariant;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,9 @@ pub enum SourceError {
         /// The system's answer.
         error: io::Error,
     },
+    /// A defect of this program.
+    #[error(transparent)]
+    Internal(#[from] BrokenInvariant),
     /// There is no room for the file that keeps an unpacked archive or a stream meanwhile.
     #[error("{}: no room for what is unpacked, or comes as a stream ({error}); TMPDIR names another directory", place.display())]
     Spool {

@@ -6,6 +6,7 @@ use super::error::SourceError;
 use super::input::Section;
 use crate::archive::Input;
 use crate::archive::header::{BLOCK, Header};
+use ondisk::units::{bounded, saturated};
 
 /// An archive without entries has this many bytes at most: zeros, as many as a tape record may have.
 const EMPTY_MAX: u64 = 1 << 20;
@@ -77,7 +78,7 @@ fn name_of(section: &Section) -> Option<&'static str> {
 /// else is in it.
 pub(super) fn refuse(section: &Section, name: &str) -> Result<(), SourceError> {
     let mut start = [0; 2 * BLOCK];
-    let len = start.len().min(usize::try_from(section.bytes()).unwrap_or(usize::MAX));
+    let len = start.len().min(saturated::<usize>(section.bytes()));
     let start = start.get_mut(..len).unwrap_or_default();
     section.read_exact_at(0, start).map_err(|error| SourceError::host("read", name, error))?;
     let is_end = start.iter().all(|byte| *byte == 0);
@@ -94,7 +95,7 @@ pub(super) fn refuse(section: &Section, name: &str) -> Result<(), SourceError> {
 }
 
 fn is_zero(section: &Section, name: &str) -> Result<bool, SourceError> {
-    let mut bytes = vec![0; usize::try_from(section.bytes()).unwrap_or(0)];
+    let mut bytes = vec![0; bounded::<usize>(section.bytes())];
     let read = section.read_exact_at(0, &mut bytes);
     read.map_err(|error| SourceError::host("read", name, error))?;
     Ok(bytes.iter().all(|byte| *byte == 0))

@@ -13,6 +13,7 @@ use super::capability;
 use super::catalogue::{Catalogue, NodeId, NodeKind};
 use super::error::SourceError;
 use crate::archive::Xattr;
+use ondisk::units::bounded;
 
 /// Longer tables are not read.
 const MOST_BYTES: u64 = 64 << 20;
@@ -127,7 +128,7 @@ fn parse(line: &str) -> Result<(Vec<u8>, Line), String> {
         parsed.ok_or_else(|| format!("{word:?} is no {what}"))
     };
     let ids = Ids { uid: number("user", 10, u32::MAX)?, gid: number("group", 10, u32::MAX)? };
-    let mode = u16::try_from(number("mode", 8, 0o7777)?).unwrap_or(0);
+    let mode = bounded::<u16>(number("mode", 8, 0o7777)?);
     let mut capabilities = 0;
     for word in words {
         let value = word.strip_prefix("capabilities=").ok_or_else(|| format!("{word:?} is unknown"))?;

@@ -1,6 +1,7 @@
 //! Archives at known places: a whole file, bytes in memory, or a section of one, read without a file position.
 
 use crate::archive::Input;
+use ondisk::units::saturated;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -106,7 +107,7 @@ pub(super) struct SectionStream {
 
 impl io::Read for SectionStream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.section.len - self.offset).unwrap_or(usize::MAX);
+        let left = saturated::<usize>(self.section.len - self.offset);
         let len = buf.len().min(left);
         let buf = buf.get_mut(..len).unwrap_or_default();
         let read = match &*self.section.bytes {

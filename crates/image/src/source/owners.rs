@@ -6,6 +6,7 @@ use super::catalogue::{Catalogue, NodeKind};
 use super::error::SourceError;
 use super::filter::{FilterError, Owner, OwnerId};
 use crate::archive::names::{MOST, number_of};
+use ondisk::units::bounded;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -39,7 +40,7 @@ fn table(catalogue: &Catalogue, prefix: Option<&Path>, file: &str) -> Result<Opt
     if metadata.kind != NodeKind::File || metadata.size > MOST {
         return Ok(None);
     }
-    let mut bytes = vec![0; usize::try_from(metadata.size).unwrap_or(0)];
+    let mut bytes = vec![0; bounded::<usize>(metadata.size)];
     catalogue.reader().read_file(node, 0, &mut bytes)?;
     Ok(Some(bytes))
 }

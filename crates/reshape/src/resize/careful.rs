@@ -9,7 +9,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ondisk::geometry::Geometry;
-use ondisk::units::Block;
+use ondisk::units::{Block, saturated};
 use platfs_check::Staged;
 use platfs_device::Device;
 
@@ -80,7 +80,7 @@ impl Device for Careful<'_> {
             while end - offset < data.len() as u64 && self.is_free(Block(end >> log2))? == free {
                 end += 1 << log2;
             }
-            let stop = usize::try_from(end - offset).unwrap_or(usize::MAX).min(data.len());
+            let stop = saturated::<usize>(end - offset).min(data.len());
             let part = data.get(done..stop).unwrap_or_default();
             if free {
                 self.base.write_at(at, part)?;
@@ -104,7 +104,7 @@ impl Device for Careful<'_> {
         let zeros = [0; 64 * 1024];
         let mut done = 0;
         while done < len {
-            let step = usize::try_from(len - done).unwrap_or(usize::MAX).min(zeros.len());
+            let step = saturated::<usize>(len - done).min(zeros.len());
             self.write_at(offset + done, zeros.get(..step).unwrap_or_default())?;
             done += step as u64;
         }

@@ -6,7 +6,7 @@ use ondisk::corrupt::Place;
 use ondisk::inode::Inode;
 use ondisk::quota::{QuotaKind, decode, update};
 use ondisk::superblock::RawSuperblock;
-use ondisk::units::{Block, InodeNumber};
+use ondisk::units::{Block, InodeNumber, bounded, saturated};
 
 use super::carry::Carrier;
 use super::survey::map_of;
@@ -48,21 +48,22 @@ impl Carrier<'_> {
         }
         let map = map_of(self.before, &self.before.geometry, &inode)?;
         let log2 = self.after.block_size.log2();
-        let mut file = vec![0; usize::try_from(inode.size().next_multiple_of(1 << log2)).unwrap_or(0)];
+        let mut file = vec![0; bounded::<usize>(inode.size().next_multiple_of(1 << log2))];
         let mut places: Vec<(usize, Block)> = Vec::new();
         for run in map.runs.iter().filter(|run| !run.unwritten) {
             for at in 0..run.count {
-                let start = usize::try_from((run.logical + at) << log2).unwrap_or(usize::MAX);
+                let start = saturated::<usize>((run.logical + at) << log2);
                 places.push((start, self.moves.to(Block(run.start.0 + at))));
             }
         }
         for (start, place) in &places {
+            // Blocks behind the end of the file hold no records.
             let part = file.get_mut(*start..start.saturating_add(1 << log2)).unwrap_or_default();
             self.device
                 .read_at(self.after.byte_offset(*place), part)
                 .map_err(Error::io("reading a quota file"))?;
         }
-        file.truncate(usize::try_from(inode.size()).unwrap_or(usize::MAX));
+        file.truncate(saturated::<usize>(inode.size()));
         let mut usage = decode(kind, &file).map_err(wrong)?;
         for (id, bytes) in changes {
             let entry = usage.entry(*id).or_default();

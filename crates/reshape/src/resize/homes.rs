@@ -4,6 +4,7 @@
 //! room. Excludes the copying.
 
 use ondisk::geometry::Geometry;
+use ondisk::invariant;
 use ondisk::units::{Block, Group};
 use platfs::mkfs::layout::{Runs, Tables};
 
@@ -62,9 +63,8 @@ pub(super) fn find(before: &OldVolume, places: &mut NewTables, space: &mut Space
             *start = place;
         }
         let [(block_bitmap, _), (inode_bitmap, _), (inode_table, _)] = new;
-        if let Some(tables) = places.tables.get_mut(group.0 as usize) {
-            *tables = Tables { block_bitmap, inode_bitmap, inode_table };
-        }
+        *invariant!(places.tables.get_mut(group.0 as usize), "each group has a row of the plan") =
+            Tables { block_bitmap, inode_bitmap, inode_table };
     }
     Ok(moved)
 }

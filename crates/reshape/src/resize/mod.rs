@@ -263,7 +263,7 @@ impl Plan {
         let tables = &self.places.tables;
         self.overhead(&mut raw);
         let mut times = raw.times();
-        times.written = u64::try_from(limits.now.seconds).unwrap_or(0);
+        times.written = limits.now.since_1970();
         raw.set_times(times);
         let writer = write::Writer {
             before: &self.before,

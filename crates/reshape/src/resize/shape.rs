@@ -8,7 +8,7 @@ use crate::error::refused;
 use ondisk::features::{Compat, Incompat};
 use ondisk::geometry::Geometry;
 use ondisk::superblock::RawSuperblock;
-use ondisk::units::{Group, low_u16};
+use ondisk::units::{Group, low_u16, saturated};
 
 /// Blocks that a last group must have besides its tables to be worth keeping.
 const LEAST_USEFUL: u64 = 50;
@@ -124,7 +124,7 @@ pub(super) fn of_width(old: &RawSuperblock, wide: bool) -> Result<Shape> {
 /// Rounded down, as all sizes are.
 fn share(part: u64, new: u64, old: u64) -> u64 {
     let share = u128::from(part) * u128::from(new) / u128::from(old.max(1));
-    u64::try_from(share).unwrap_or(u64::MAX)
+    saturated::<u64>(share)
 }
 
 /// Makes block numbers and descriptors wide. Pointers of the resize inode have 32 bits, so that it ends; descriptors

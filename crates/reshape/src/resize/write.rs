@@ -9,7 +9,7 @@ use ondisk::geometry::Geometry;
 use ondisk::group::{GroupFlags, RawGroupDescriptor};
 use ondisk::seal::Sealer;
 use ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
-use ondisk::units::{Block, Group};
+use ondisk::units::{Block, Group, saturated};
 use platfs::mkfs::layout::{Tables, superblock_groups};
 use platfs_device::Device;
 use zerocopy::IntoBytes;
@@ -191,7 +191,7 @@ impl Writer<'_> {
         let mut backup = self.raw;
         backup.s_state.set(0);
         for holder in superblock_groups(&self.geometry).into_iter().skip(1) {
-            backup.s_block_group_nr.set(u16::try_from(holder).unwrap_or(u16::MAX));
+            backup.s_block_group_nr.set(saturated::<u16>(holder));
             self.sealer.seal_superblock(&mut backup);
             let mut bytes = backup.as_bytes().to_vec();
             if self.is_new(Group(holder)) {

@@ -338,7 +338,7 @@ pub(super) fn write_mmp(work: &mut TuneWork<'_>, interval: u16) -> Result<()> {
     }
     let interval = if interval == 0 { MMP_DEFAULT_INTERVAL } else { interval };
     let (node, device) = &work.request.mmp.names;
-    let time = u64::try_from(work.draft.limits().now.seconds).unwrap_or(0);
+    let time = work.draft.limits().now.since_1970();
     let mut bytes = vec![0; work.draft.geometry().block_size.bytes_usize()];
     let mmp = RawMmp::clean(time, interval, node, device);
     let to = invariant!(bytes.get_mut(..size_of::<RawMmp>()), "the smallest block holds the structure");

@@ -3,6 +3,7 @@
 use ondisk::features::{Compat, Incompat};
 use ondisk::seal::crc32c;
 use ondisk::superblock::RawSuperblock;
+use ondisk::units::bounded;
 
 use super::{Field, Request};
 use crate::Result;
@@ -77,7 +78,7 @@ impl Request {
         let mut out = Vec::new();
         let mut add = |tag: u8, bytes: &[u8]| {
             out.push(tag);
-            out.push(u8::try_from(bytes.len()).unwrap_or(u8::MAX));
+            out.push(bounded::<u8>(bytes.len()));
             out.extend(bytes.iter().take(usize::from(u8::MAX)));
         };
         for field in &self.fields {

@@ -42,7 +42,7 @@ pub(super) fn change(work: &mut TuneWork<'_>, size: u16, places: &[Block]) -> Re
     let moved = if places.is_empty() {
         tables(work, before.inode_table_blocks(), blocks)?
     } else {
-        tables_at(work, before.inode_table_blocks(), (blocks, places))?
+        tables_at(work, before.inode_table_blocks(), blocks, places)?
     };
     work.draft.reshape(|raw| {
         let free = raw.free_blocks_count();
@@ -109,11 +109,7 @@ fn tables(work: &mut TuneWork<'_>, had: u32, has: u32) -> Result<Vec<(Group, Blo
 }
 
 /// Gives the old tables back and takes these places for new ones.
-fn tables_at(
-    work: &mut TuneWork<'_>,
-    had: u32,
-    (has, places): (u32, &[Block]),
-) -> Result<Vec<(Group, Block)>> {
+fn tables_at(work: &mut TuneWork<'_>, had: u32, has: u32, places: &[Block]) -> Result<Vec<(Group, Block)>> {
     let old = |group| (work.draft.descriptor(group).inode_table(), u64::from(had));
     let given: Vec<_> = (0..work.draft.geometry().groups).map(Group).map(old).collect();
     work.draft.release(&given)?;

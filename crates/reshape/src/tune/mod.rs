@@ -141,7 +141,7 @@ fn tune_in_place(
         after = before;
     } else {
         let mut times = after.times();
-        times.written = u64::try_from(limits.now.seconds).unwrap_or(0);
+        times.written = limits.now.since_1970();
         work.draft.superblock_mut().set_times(times);
         after = *work.draft.superblock();
     }

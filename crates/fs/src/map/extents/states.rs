@@ -68,9 +68,8 @@ fn set_leaf(
 }
 
 fn store_leaf(map: &mut MapMut<'_, '_>, path: &mut [Step], extents: Vec<Extent>) -> Result<()> {
-    if let Some(leaf) = path.last_mut() {
-        leaf.node.entries = Entries::Leaf(extents);
-    }
+    let leaf = invariant!(path.last_mut(), "a path through an extent tree ends with a leaf");
+    leaf.node.entries = Entries::Leaf(extents);
     store_path(map, path)
 }
 

@@ -13,7 +13,7 @@ mod leave;
 
 use ondisk::extent::Extent;
 use ondisk::inode::{FileType, Inode, InodeFlags};
-use ondisk::units::{Block, FileBlock, InodeNumber, low_u32};
+use ondisk::units::{Block, FileBlock, InodeNumber, low_u32, saturated};
 
 use super::attrs::file_type;
 use super::changing::{change, perform};
@@ -365,7 +365,7 @@ impl<'v> Mover<'v> {
             let to = geometry.byte_offset(carry.to);
             let mut done = 0;
             while done < len {
-                let count = usize::try_from(len - done).unwrap_or(usize::MAX).min(buffer.len());
+                let count = saturated::<usize>(len - done).min(buffer.len());
                 let Some(piece) = buffer.get_mut(..count) else { break };
                 match carry.from {
                     None => piece.fill(0),

@@ -121,7 +121,7 @@ impl<'d> WriteBatch<'d> {
 fn marked(sealer: &Sealer, raw: &RawSuperblock, recover: bool, now: Timestamp) -> RawSuperblock {
     let mut raw = *raw;
     let mut times = raw.times();
-    times.written = times.written.max(u64::try_from(now.seconds).unwrap_or(0));
+    times.written = times.written.max(now.since_1970());
     raw.set_times(times);
     let mut features: Features = raw.features();
     // Set from before the first commit is promised until all is in place (I26).

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ondisk::dirent::Layout;
 use ondisk::group::{GroupFlags, RawGroupDescriptor};
-use ondisk::units::Group;
+use ondisk::units::{Group, bounded};
 
 use super::{Phase, SoftdepRecord, leaves, slots};
 use crate::format::Format;
@@ -109,7 +109,7 @@ impl Painter<'_> {
                 continue;
             }
             let (was, mut raw) = (RawGroupDescriptor::parse(old), RawGroupDescriptor::parse(to));
-            let group = Group(first.0 + u32::try_from(index).unwrap_or(0));
+            let group = Group(first.0 + bounded::<u32>(index));
             raw.set_free_clusters(raw.free_clusters().min(was.free_clusters()));
             raw.set_free_inodes(raw.free_inodes().min(was.free_inodes()));
             raw.set_used_directories(raw.used_directories().max(was.used_directories()));

@@ -1,7 +1,7 @@
 //! Records of inodes: which may stand on the device in which phase.
 
 use ondisk::inode::{FileType, Inode, LINKS_MAX};
-use ondisk::units::InodeNumber;
+use ondisk::units::{InodeNumber, saturated};
 
 use super::{Facts, Phase, SoftdepRecord};
 use crate::format::Format;
@@ -116,7 +116,7 @@ fn peak(notes: &SoftdepRecord, number: InodeNumber, before: &[u8], after: &[u8])
         return 1;
     }
     let most = u32::from(was).saturating_add(notes.names_of(number)).min(LINKS_MAX.into());
-    is.max(u16::try_from(most).unwrap_or(u16::MAX))
+    is.max(saturated::<u16>(most))
 }
 
 fn set_links(format: &Format, number: InodeNumber, links: u16, record: &mut [u8]) {

@@ -7,7 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use ondisk::units::InodeNumber;
+use ondisk::invariant_or;
+use ondisk::units::{InodeNumber, saturated};
 
 use crate::bits::Bits;
 
@@ -73,9 +74,8 @@ impl Survey {
         let mut next = inodes.next(0);
         while let Some(index) = next {
             let group = index / u64::from(per_group);
-            if let Some(page) = usize::try_from(group).ok().and_then(|group| names.get_mut(group)) {
-                *page = vec![0; per_group as usize];
-            }
+            let page = usize::try_from(group).ok().and_then(|group| names.get_mut(group));
+            *invariant_or!(page, break, "an inode lies in a group") = vec![0; per_group as usize];
             next = inodes.next((group + 1) * u64::from(per_group));
         }
         Survey {
@@ -203,7 +203,7 @@ impl Survey {
                 self.note_parent(*inode, number);
             }
         }
-        let needed = u16::try_from(below.len() + 2).unwrap_or(u16::MAX);
+        let needed = saturated::<u16>(below.len() + 2);
         if snapshot.links > needed {
             self.heavy.push((number, snapshot.links - needed));
         }

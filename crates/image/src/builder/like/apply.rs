@@ -3,6 +3,7 @@
 //! Removed files are freed before anything is placed, so that their room can be used. Attributes are compared at the end, when
 //! nothing touches an inode's times any more; an inode that has them already is not written.
 
+use ondisk::invariant;
 use platfs::ondisk::inode::{FileType, InodeFlags, Timestamp};
 use platfs::ondisk::units::InodeNumber;
 use platfs::{Attributes, Error, NewInode, Pin, Times, Volume};
@@ -149,9 +150,8 @@ impl<'a> Applier<'a, '_> {
                     let inode = NewInode { kind, attributes, xattrs: &xattrs };
                     let number =
                         self.volume.create(directory, new.name, &inode).map_err(self.at(new.node))?;
-                    if let Some(slot) = self.inodes.get_mut(new.node.index()) {
-                        *slot = Some(number);
-                    }
+                    let slot = self.inodes.get_mut(new.node.index());
+                    *invariant!(slot, "each node has a place for its inode") = Some(number);
                 }
             }
             self.meter.file()?;

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use ondisk::units::saturated;
 use platfs::ondisk::units::InodeNumber;
 use platfs::{Reader, Seek, Volume};
 
@@ -109,7 +110,7 @@ impl Pair<'_, '_> {
             let Some(data) = self.was.seek(number, at, Seek::Data)?.filter(|data| *data < hole.end) else {
                 return Ok(false);
             };
-            let len = usize::try_from(hole.end - data).unwrap_or(usize::MAX).min(self.buffer.len());
+            let len = saturated::<usize>(hole.end - data).min(self.buffer.len());
             let part = self.buffer.get_mut(..len).unwrap_or_default();
             let had = read_fully(old, data, part)?;
             if part.iter().take(had).any(|byte| *byte != 0) {

@@ -52,6 +52,7 @@ mod by_system {
     use std::fs::File;
     use std::io;
 
+    use ondisk::units::saturated;
     use platfs::device::Device;
     use rustix::fs::{SeekFrom, copy_file_range, seek};
     use rustix::io::Errno;
@@ -67,7 +68,7 @@ mod by_system {
         }
         let mut at = 0;
         while at < bytes {
-            match stretch(from, to, at..bytes) {
+            match stretch(from.0, from.1, to.0, to.1, at..bytes) {
                 Ok(end) if end > at => at = end,
                 _ => break,
             }
@@ -77,8 +78,10 @@ mod by_system {
 
     /// Copies from a byte to the next hole, or skips one.
     fn stretch(
-        (from, begin): (&File, u64),
-        (to, target): (&File, u64),
+        from: &File,
+        begin: u64,
+        to: &File,
+        target: u64,
         range: std::ops::Range<u64>,
     ) -> io::Result<u64> {
         let end = begin + range.end;
@@ -91,7 +94,7 @@ mod by_system {
         let hole = seek(from, SeekFrom::Hole(data))?.min(end);
         let mut at = data;
         while at < hole {
-            let len = usize::try_from(hole - at).unwrap_or(usize::MAX);
+            let len = saturated::<usize>(hole - at);
             let (mut source, mut place) = (at, target + (at - begin));
             match copy_file_range(from, Some(&mut source), to, Some(&mut place), len) {
                 // What was copied stays copied.

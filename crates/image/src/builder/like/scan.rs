@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use ondisk::invariant_or;
+use ondisk::units::saturated;
 use platfs::ondisk::inode::{FileType, InodeFlags};
 use platfs::ondisk::units::InodeNumber;
 use platfs::{Metadata as Was, Volume};
@@ -113,10 +115,9 @@ impl<'c> Scan<'c> {
 
 impl<'c> Scanner<'_, 'c> {
     fn claim(&mut self, node: NodeId, number: InodeNumber) {
-        if let Some(slot) = self.scan.kept.get_mut(node.index()) {
-            *slot = Some(number);
-            self.claimed.insert(number, node);
-        }
+        let slot = self.scan.kept.get_mut(node.index());
+        *invariant_or!(slot, return, "each node has a place for its inode") = Some(number);
+        self.claimed.insert(number, node);
     }
 
     /// Goes through the directories that both have, and lets files keep their inodes.
@@ -270,7 +271,7 @@ impl<'c> Scanner<'_, 'c> {
                 changed.push((place, node, contents));
             }
             let bytes = self.scan.catalogue.data_bytes(node);
-            self.meter.bytes(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+            self.meter.bytes(saturated::<usize>(bytes))?;
         }
         // Comparing went in the order of the archive. Placing goes in the order of the walk, by which a layout depends on
         // the tree alone.

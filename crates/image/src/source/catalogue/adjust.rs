@@ -5,6 +5,7 @@ use super::error::CatalogueError;
 use super::node::{Content, NodeId, NodeKind};
 use super::{Attributes, Catalogue, Ids};
 use crate::archive::Xattr;
+use ondisk::units::bounded;
 
 impl CatalogueBuilder {
     /// Puts a file at `path` that no source describes: its times are those of a directory that no entry describes.
@@ -64,7 +65,7 @@ impl Catalogue {
         set.push(attribute.clone());
         set.sort_unstable();
         self.xattrs.push(set.into_boxed_slice());
-        u32::try_from(self.xattrs.len()).unwrap_or(0)
+        bounded::<u32>(self.xattrs.len())
     }
 
     /// The place of a file's set of attributes; 0 if it has none.

@@ -14,6 +14,8 @@ use crate::source::filter::FilterError;
 use crate::source::input::Section;
 use crate::source::options::SourceOptions;
 use ondisk::inode::InodeFlags;
+use ondisk::invariant_or;
+use ondisk::units::bounded;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
@@ -174,13 +176,13 @@ impl CatalogueBuilder {
 
     /// Begins a layer of its own, over all that was put before.
     pub fn begin_layer(&mut self) {
-        self.layers.push(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
+        self.layers.push(bounded::<u32>(self.nodes.len()));
     }
 
     /// Adds an archive whose data files may use.
     pub fn add_section(&mut self, section: Section) -> Origin {
         self.sections.push(section);
-        Origin::Section(u32::try_from(self.sections.len() - 1).unwrap_or(u32::MAX))
+        Origin::Section(bounded::<u32>(self.sections.len() - 1))
     }
 
     /// Puts a regular file with these contents at `path`.
@@ -355,7 +357,8 @@ impl CatalogueBuilder {
 
     pub(super) fn name(&self, name: Name) -> &[u8] {
         let start = name.start as usize;
-        self.names.get(start..start + usize::from(name.len)).unwrap_or_default()
+        let text = self.names.get(start..start + usize::from(name.len));
+        invariant_or!(text, return b"", "a name lies in the table")
     }
 
     /// Points the entry found, or a new one, at a node.

@@ -7,6 +7,8 @@ use crate::archive::Timestamp;
 use crate::source::attributes::Stamps;
 use crate::source::data::LostData;
 use crate::source::filter::Excludes;
+use ondisk::invariant_or;
+use ondisk::units::bounded;
 
 impl CatalogueBuilder {
     /// Leaves out what the options exclude, sorts, counts links, sets the times of directories that no entry
@@ -45,9 +47,8 @@ impl CatalogueBuilder {
         let mut ranges = vec![ChildRange::default(); self.contents as usize];
         let live = || self.entries.iter().filter_map(|entry| Some((entry, entry.node?)));
         for (entry, _) in live() {
-            if let Some(range) = ranges.get_mut(entry.parent as usize) {
-                range.end += 1;
-            }
+            let range = ranges.get_mut(entry.parent as usize);
+            invariant_or!(range, continue, "an entry lies in a directory").end += 1;
         }
         let mut start = 0;
         for range in &mut ranges {
@@ -59,15 +60,16 @@ impl CatalogueBuilder {
         let unfilled = Child { name: super::Name { start: 0, len: 0 }, node: NodeId(0) };
         let mut children = vec![unfilled; start as usize];
         for (entry, node) in live() {
-            let Some(range) = ranges.get_mut(entry.parent as usize) else { continue };
-            if let Some(slot) = children.get_mut(range.plain as usize) {
-                *slot = Child { name: entry.name, node };
-                range.plain += 1;
-            }
+            let range = ranges.get_mut(entry.parent as usize);
+            let range = invariant_or!(range, continue, "an entry lies in a directory");
+            let slot = children.get_mut(range.plain as usize);
+            *invariant_or!(slot, continue, "an entry that was counted has a place") =
+                Child { name: entry.name, node };
+            range.plain += 1;
         }
         for range in &mut ranges {
-            let part = children.get_mut(range.start as usize..range.end as usize).unwrap_or_default();
-            self.sort(part, range);
+            let part = children.get_mut(range.start as usize..range.end as usize);
+            self.sort(invariant_or!(part, continue, "entries of a directory lie in the table"), range);
         }
         (ranges, children)
     }
@@ -80,7 +82,7 @@ impl CatalogueBuilder {
         };
         part.sort_unstable_by(|a, b| (is_directory(a), text(a)).cmp(&(is_directory(b), text(b))));
         let plain = part.partition_point(|child| !is_directory(child));
-        range.plain = range.start + u32::try_from(plain).unwrap_or(0);
+        range.plain = range.start + bounded::<u32>(plain);
     }
 }
 

@@ -30,6 +30,8 @@ use super::input::Section;
 use crate::archive::{Device, Xattr};
 use node::{Content, Node};
 use ondisk::inode::InodeFlags;
+use ondisk::invariant_or;
+use ondisk::units::bounded;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -224,8 +226,9 @@ impl Catalogue {
     pub fn target(&self, id: NodeId) -> &[u8] {
         let node = self.node(id);
         let Content::Target { start } = node.content else { return b"" };
-        let (start, len) = (start as usize, usize::try_from(node.size).unwrap_or(0));
-        self.names.get(start..start.saturating_add(len)).unwrap_or_default()
+        let (start, len) = (start as usize, bounded::<usize>(node.size));
+        let target = self.names.get(start..start.saturating_add(len));
+        invariant_or!(target, return b"", "a target lies in the table")
     }
 
     /// The runs of a file's data, ascending, not overlapping, never empty; holes lie between. None for other kinds.
@@ -240,7 +243,8 @@ impl Catalogue {
         let runs = match node.content {
             Content::Runs { first, count } => {
                 let start = first as usize;
-                self.extents.get(start..start.saturating_add(count as usize)).unwrap_or_default()
+                let runs = self.extents.get(start..start.saturating_add(count as usize));
+                invariant_or!(runs, &[], "runs of a file lie in the table")
             }
             _ => &[],
         };
@@ -257,7 +261,8 @@ impl Catalogue {
     /// in the order of the names' bytes. Empty for all other kinds.
     pub fn children(&self, id: NodeId) -> impl ExactSizeIterator<Item = (&[u8], NodeId)> {
         let range = self.range(id);
-        let children = self.children.get(range.start as usize..range.end as usize).unwrap_or_default();
+        let children = self.children.get(range.start as usize..range.end as usize);
+        let children = invariant_or!(children, &[], "entries of a directory lie in the table");
         children.iter().map(|child| (self.name(child.name), child.node))
     }
 
@@ -334,7 +339,8 @@ impl Catalogue {
     fn range(&self, id: NodeId) -> ChildRange {
         match self.node(id).content {
             Content::Directory { contents } => {
-                self.directories.get(contents as usize).copied().unwrap_or_default()
+                let range = self.directories.get(contents as usize).copied();
+                invariant_or!(range, ChildRange::default(), "a directory has its entries")
             }
             _ => ChildRange::default(),
         }
@@ -342,7 +348,8 @@ impl Catalogue {
 
     fn name(&self, name: Name) -> &[u8] {
         let start = name.start as usize;
-        self.names.get(start..start + usize::from(name.len)).unwrap_or_default()
+        let text = self.names.get(start..start + usize::from(name.len));
+        invariant_or!(text, return b"", "a name lies in the table")
     }
 
     /// Identifiers come from this catalogue; one of another is a mistake of the program, as with a slice's index.

@@ -175,6 +175,6 @@ fn fewer_threads_than_are_wanted_list_all_of_a_directory() {
         fs::create_dir(root.path().join(format!("d{number}"))).unwrap();
         fs::write(root.path().join(format!("d{number}/f")), "f").unwrap();
     }
-    let mut limited = again::test("source::directory::tests::worker", (LIMITED, root.path()));
+    let mut limited = again::test("source::directory::tests::worker", LIMITED, root.path());
     assert_eq!(again::ended(&mut limited).code(), Some(77));
 }

@@ -7,6 +7,7 @@ use crate::source::catalogue::{Catalogue, NodeId, NodeKind, Origin};
 use crate::source::error::SourceError;
 use crate::source::input::Section;
 use crate::source::reading::Reading;
+use ondisk::units::bounded;
 use platfs_host::{Directory, Opened, inside};
 use serde::de::DeserializeOwned;
 use std::path::{Component, Path, PathBuf};
@@ -119,7 +120,7 @@ impl Store {
         if section.bytes() > MAX_JSON {
             return Err(self.problem(format!("{name} has more than {MAX_JSON} bytes")));
         }
-        let mut bytes = vec![0; usize::try_from(section.bytes()).unwrap_or(0)];
+        let mut bytes = vec![0; bounded::<usize>(section.bytes())];
         section.read_exact_at(0, &mut bytes).map_err(|error| SourceError::host("read", name, error))?;
         Ok(bytes)
     }
