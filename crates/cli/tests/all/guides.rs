@@ -289,7 +289,7 @@ fn a_full_volume_names_how_it_becomes_large_enough() {
         // A mounted volume grows through its journal.
         let ready = match is_live {
             true => {
-                "rm -f v.img && plat mkfs -q v.img 8M && plat put v.img most / && plat mount -q -o fakeroot v.img m"
+                "rm -f v.img && plat mkfs -q -E root_owner v.img 8M && plat put v.img most / && plat mount -q -o rw v.img m"
             }
             false => "rm -f v.img && plat mkfs -q v.img 1M && plat put v.img half /",
         };

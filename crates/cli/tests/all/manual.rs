@@ -133,7 +133,7 @@ fn completed(shell: &str, script: &Path) -> Option<String> {
         return None;
     }
     let flag = if shell == "zsh" { "-fc" } else { "-c" };
-    let place = home.join(format!("in {shell}"));
+    let place = home.join(format!("in-{shell}"));
     fs::create_dir(&place).unwrap();
     let found = Path::new(env!("CARGO_BIN_EXE_plat")).parent().unwrap().display();
     let found = format!("{found}:{}", std::env::var("PATH").unwrap());

@@ -83,7 +83,7 @@ fn cells(out: &mut String, image: &OpenImage, survey: &Survey, width: usize, col
     let times = if each == 1 { String::new() } else { format!("{each} x ") };
     let _ = write!(out, "each character {times}{}, from ", cell_size(image, survey));
     [0, 1, 20, 40, 62].into_iter().for_each(|level| put(out, level, colored));
-    let _ = writeln!(out, " empty to full, {OWN} the format's own\n");
+    let _ = writeln!(out, " empty to full, {OWN} tables\n");
 }
 
 /// A bar of a share of a width, at least a mark if there is anything.

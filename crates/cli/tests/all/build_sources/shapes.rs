@@ -238,8 +238,8 @@ fn what_is_unpacked_lies_where_there_is_room() {
         return;
     }
     let scratch = Scratch::new("spool");
-    let [tree, room, elsewhere] = ["tree", "room", "elsewhere"].map(|name| scratch.join(name));
-    for directory in [&tree, &room, &elsewhere] {
+    let [tree, room, elsewhere, tiny] = ["tree", "room", "elsewhere", "tiny"].map(|name| scratch.join(name));
+    for directory in [&tree, &room, &elsewhere, &tiny] {
         fs::create_dir(directory).unwrap();
     }
     fs::write(tree.join("f"), vec![1; 12 << 20]).unwrap();
@@ -247,8 +247,12 @@ fn what_is_unpacked_lies_where_there_is_room() {
     for (archive, option) in [(&plain, "-cf"), (&packed, "-czf")] {
         tool::run(tool::command("tar").arg(option).arg(archive).arg("-C").arg(&tree).arg("."));
     }
-    tool::run(tool::command("mount").args(["-t", "tmpfs", "-o", "size=20M", "none"]).arg(&room));
-    let _gone = Unmounted(&room);
+    let mount = |size: &str, place: &Path| {
+        tool::run(tool::command("mount").args(["-t", "tmpfs", "-o", size, "none"]).arg(place));
+    };
+    mount("size=20M", &room);
+    mount("size=4M", &tiny);
+    let _gone = [Unmounted(&room), Unmounted(&tiny)];
     let image = room.join("x.img");
     let built = |source: &Path, spool: Option<&Path>| {
         let mut command = plat(&["build", "-q", "--size", "16M", "-O", "^has_journal"]);
@@ -272,9 +276,8 @@ fn what_is_unpacked_lies_where_there_is_room() {
         fs::remove_file(&image).unwrap();
     }
     // What is named has no room at all.
-    fs::write(room.join("filler"), vec![1; 12 << 20]).unwrap();
-    let (done, said) = built(&packed, Some(&room));
-    let lacks = format!("{}: no room for what is unpacked", room.display());
+    let (done, said) = built(&packed, Some(&tiny));
+    let lacks = format!("{}: no room for what is unpacked", tiny.display());
     assert!(!done && said.contains(&lacks) && said.contains("TMPDIR names another"), "{said}");
 }
 
