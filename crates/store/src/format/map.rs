@@ -183,7 +183,7 @@ impl Map {
         for _ in 0..count {
             let [start, numbers @ ..] =
                 [reader.u64()?, reader.u32()?.into(), reader.u32()?.into(), reader.u32()?.into()];
-            let [len, object, offset] = numbers.map(|number| saturated::<u32>(number));
+            let [len, object, offset] = numbers.map(saturated::<u32>);
             let extent = Extent { start, len, object, offset };
             at = fits(&extent, &leaf.objects, at, end)?;
             leaf.extents.push(extent);

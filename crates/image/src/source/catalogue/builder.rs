@@ -358,7 +358,7 @@ impl CatalogueBuilder {
     pub(super) fn name(&self, name: Name) -> &[u8] {
         let start = name.start as usize;
         let text = self.names.get(start..start + usize::from(name.len));
-        invariant_or!(text, return b"", "a name lies in the table")
+        invariant_or!(text, b"", "a name lies in the table")
     }
 
     /// Points the entry found, or a new one, at a node.

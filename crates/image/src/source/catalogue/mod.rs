@@ -228,7 +228,7 @@ impl Catalogue {
         let Content::Target { start } = node.content else { return b"" };
         let (start, len) = (start as usize, bounded::<usize>(node.size));
         let target = self.names.get(start..start.saturating_add(len));
-        invariant_or!(target, return b"", "a target lies in the table")
+        invariant_or!(target, b"", "a target lies in the table")
     }
 
     /// The runs of a file's data, ascending, not overlapping, never empty; holes lie between. None for other kinds.
@@ -349,7 +349,7 @@ impl Catalogue {
     fn name(&self, name: Name) -> &[u8] {
         let start = name.start as usize;
         let text = self.names.get(start..start + usize::from(name.len));
-        invariant_or!(text, return b"", "a name lies in the table")
+        invariant_or!(text, b"", "a name lies in the table")
     }
 
     /// Identifiers come from this catalogue; one of another is a mistake of the program, as with a slice's index.
