@@ -62,7 +62,7 @@ fn proved(directory: &File, verb: Verb) -> Grant {
 
 fn why(said: Option<Reply>) -> String {
     match said {
-        Some(Reply::Failed(_, why)) => why,
+        Some(Reply::Failed(_, why)) => why.words,
         other => panic!("{other:?}"),
     }
 }
@@ -81,7 +81,7 @@ fn odd_input_is_refused_and_the_mount_lives_on() {
     let directory = File::open(mounted.path()).unwrap();
     let address = grant(&directory).address;
     let refused = |message: &[u8]| match said(&address, message, &[&directory]) {
-        Some(Reply::Failed(_, why)) => why,
+        Some(Reply::Failed(_, why)) => why.words,
         other => panic!("{other:?}"),
     };
     assert!(refused(b"x").contains("can't be understood"));
@@ -127,11 +127,14 @@ fn odd_input_is_refused_and_the_mount_lives_on() {
     fs::remove_dir(mounted.path().join("gone")).unwrap();
     let gone = removal(&ticket, "d").encode();
     let why = said(&address, &gone, &[&held]);
-    assert!(matches!(&why, Some(Reply::Failed(_, why)) if why.contains("removed")), "{why:?}");
+    assert!(matches!(&why, Some(Reply::Failed(_, why)) if why.words.contains("removed")), "{why:?}");
     // Another directory than that of the ticket.
     let ticket = removal(&proved(&directory, Verb::Remove), "d").encode();
     let why = said(&address, &ticket, &[&File::open("/proc").unwrap()]);
-    assert!(matches!(&why, Some(Reply::Failed(_, why)) if why.contains("not that of the ticket")), "{why:?}");
+    assert!(
+        matches!(&why, Some(Reply::Failed(_, why)) if why.words.contains("not that of the ticket")),
+        "{why:?}"
+    );
     drop((held, directory));
     succeed(&mut on(&mounted, &["mkdir", "m:still"]));
     judge(mounted, &image);

@@ -101,8 +101,8 @@ fn stopped(command: &mut Command, signal: Signal) -> Result<(), String> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let (begun, mut quiet) = (Instant::now(), 0);
     while quiet < 5 {
-        if let Some(status) = child.try_wait().unwrap() {
-            return Err(format!("did not wait: {status}"));
+        if child.try_wait().unwrap().is_some() {
+            return Err(format!("did not wait: {}", child.wait().unwrap()));
         }
         assert!(begun.elapsed() < PATIENCE, "the command does not come to wait");
         quiet = if waits(child.id()) { quiet + 1 } else { 0 };
@@ -112,11 +112,12 @@ fn stopped(command: &mut Command, signal: Signal) -> Result<(), String> {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
         if child.try_wait().unwrap().is_some() {
-            return Ok(());
+            return child.wait().map(drop).map_err(|error| error.to_string());
         }
         thread::sleep(Duration::from_millis(10));
     }
     child.kill().unwrap();
+    child.wait().unwrap();
     Err("heeds no signal".into())
 }
 

@@ -120,8 +120,8 @@ mod tests {
     #[test]
     fn linux_moves_what_covers_half_a_block_and_of_all_half_by_number() {
         assert_eq!(cut_as_linux(&[256, 256, 256, 256], 1024), 2);
-        // The third from above lies with its greater part in the lower half.
-        assert_eq!(cut_as_linux(&[100, 324, 300, 300], 1024), 3);
+        // The second from above would lie with its greater part in the lower half.
+        assert_eq!(cut_as_linux(&[100, 24, 600, 300], 1024), 3);
         assert_eq!(cut_as_linux(&[12, 12, 12, 12], 1024), 2);
     }
 
