@@ -113,7 +113,11 @@ pub(crate) fn table(disk: String) -> impl Fn(TableError) -> PyErr {
 
 /// An error of opening an image by its name.
 pub(crate) fn image(name: String) -> impl Fn(ImageError) -> PyErr {
-    move |error| os_error(error.errno(), error.to_string(), Some(name.clone()), None)
+    move |error| match error {
+        // The name itself can't be meant.
+        ImageError::NotWhole => value(format!("{name} {error}")),
+        error => os_error(error.errno(), error.to_string(), Some(name.clone()), None),
+    }
 }
 
 /// An error of a store about an address.
