@@ -133,7 +133,7 @@ pub fn notes() -> Vec<String> {
 
 /// Nothing is open.
 #[derive(Default)]
-pub struct Written;
+pub struct Written(());
 
 impl Written {
     /// Nothing is to be closed.
@@ -148,7 +148,7 @@ impl Written {
 /// Nothing is open.
 #[must_use]
 pub fn take_last() -> Written {
-    Written
+    Written(())
 }
 
 /// Nothing is open.
