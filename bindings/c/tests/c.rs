@@ -168,8 +168,10 @@ fn the_header_declares_what_the_library_exports_and_the_test_calls_it() {
         let library = built().join("libplatfs_c.so");
         let listed = tool::run(tool::command("nm").args(["-D", "--defined-only"]).arg(library));
         let text = String::from_utf8(listed.stdout).unwrap();
+        // A build of the whole workspace has features that this library leaves out, and with them names of other crates.
+        let names = text.lines().filter_map(|line| line.rsplit(' ').next());
         let exported: BTreeSet<String> =
-            text.lines().filter_map(|line| line.rsplit(' ').next()).map(String::from).collect();
+            names.filter(|name| name.starts_with("platfs_")).map(String::from).collect();
         assert_eq!(exported, header);
     }
 }

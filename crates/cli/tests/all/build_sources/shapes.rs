@@ -7,7 +7,8 @@ use crate::support::{build, fail, plat, succeed};
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 use testkit::scratch::Scratch;
 use testkit::{fsck, tool};
 
@@ -274,11 +275,30 @@ fn what_is_unpacked_lies_where_there_is_room() {
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
         assert_eq!(succeed(plat(&["cat"]).arg(&image).arg("/f")).stdout.len(), 12 << 20);
         fs::remove_file(&image).unwrap();
+        wait_until_empty(&room);
     }
     // What is named has no room at all.
     let (done, said) = built(&packed, Some(&tiny));
     let lacks = format!("{}: no room for what is unpacked", tiny.display());
     assert!(!done && said.contains(&lacks) && said.contains("TMPDIR names another"), "{said}");
+}
+
+/// Waits until a file system has all its room again: Linux lets the rules of a process's cage go some time after the process,
+/// and with them the files that they name.
+fn wait_until_empty(mounted: &Path) {
+    let begun = Instant::now();
+    loop {
+        let found = rustix::fs::statvfs(mounted).unwrap();
+        if found.f_bfree == found.f_blocks {
+            return;
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "{} blocks are not free",
+            found.f_blocks - found.f_bfree
+        );
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// A directory on which nothing is mounted once this is gone.
