@@ -16,6 +16,11 @@ from ._image import Image
 _KINDS = {bits.S_IFDIR: "directory", bits.S_IFREG: "file", bits.S_IFLNK: "link"}
 
 
+def _moment(nanoseconds: int) -> datetime:
+    """A time of the volume. Whole numbers are rounded alike, so that of two times none changes places with the other."""
+    return datetime.fromtimestamp(nanoseconds / 1e9, timezone.utc)
+
+
 class PlatFileSystem(AbstractFileSystem):
     """The files of an image. ``fo`` is a path or URL of fsspec, an address of a store, a file object or a `platfs.Image`.
 
@@ -105,11 +110,11 @@ class PlatFileSystem(AbstractFileSystem):
     def created(self, path: str) -> datetime:
         """When a file was made, or else changed last."""
         made = self.image.birthtime_ns(self._at(path))
-        return self.modified(path) if made is None else datetime.fromtimestamp(made / 1e9, timezone.utc)
+        return self.modified(path) if made is None else _moment(made)
 
     def modified(self, path: str) -> datetime:
         """When the contents of a file were changed last."""
-        return datetime.fromtimestamp(self.image.stat(self._at(path)).st_mtime, timezone.utc)
+        return _moment(self.image.stat(self._at(path)).st_mtime_ns)
 
     def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
         """Makes a directory, with those above it if that is not said otherwise."""
