@@ -95,7 +95,7 @@ fn a_program_in_c_calls_every_function() {
     mounts(&scratch, &prefix);
 }
 
-/// The example that mounts, until it is told to end.
+/// Runs the example that mounts, and ends it by a signal.
 fn mounts(scratch: &Scratch, prefix: &Path) {
     let program = compiled("examples/mount.c", prefix, &scratch.join("installed"));
     if !tool::administers() || !Path::new("/dev/fuse").exists() {

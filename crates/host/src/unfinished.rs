@@ -80,8 +80,8 @@ pub fn abandon() {
 
 fn abandon_those(are_meant: impl Fn(&UnfinishedName) -> bool) {
     for UnfinishedName { directory, name, made, .. } in names().extract_if(.., |named| are_meant(named)) {
-        // Best effort: nobody is left to hear of an error. Whoever fills a directory goes on until it is gone, and what he
-        // puts into it behind the removal's back keeps it: each round leaves him less.
+        // Nobody is left to hear of an error. Other threads may go on filling a directory until it is gone. A name that
+        // they add behind the removal keeps the directory, so the removal begins again, a bounded number of times.
         for _ in 0..ROUNDS {
             let is_there = directory.look(&name).is_ok_and(|facts| facts.id == made);
             if !is_there || directory.remove_tree(&name).is_ok() {

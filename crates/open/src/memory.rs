@@ -1,7 +1,7 @@
-//! Memory that this process may use: the machine's, or less where a limit is set; and what is said where there is none.
+//! Memory that this process may use: the machine's, or less where a limit is set.
 //!
-//! Owns: the limits of control groups (of both versions, along the whole path) and of the address space, and the words on
-//! what a server lacks by its limits. Excludes what the memory is used for.
+//! Owns: the limits of control groups (of both versions, along the whole path) and of the address space, and the message
+//! for a server that its limits leave too little. Excludes the uses of the memory.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -255,6 +255,20 @@ fn each_error_of_a_new_user_names_its_remedy() {
     }
 }
 
+#[test]
+fn a_mount_with_fakeroot_is_worked_on_by_its_user() {
+    let test = "a_mount_with_fakeroot_is_worked_on_by_its_user";
+    if !tool::have_tools(test, &["e2fsck"]) || !have_fuse(test) {
+        return;
+    }
+    let Some(user) = User::new(test) else { return };
+    let lines = "mkdir m tree && echo a >tree/a && plat mkfs -q v.img 16M && plat mount -q -o rw,fakeroot v.img m && \
+                 plat put -r m tree / && plat cp -r m/tree m/copy && plat rm m/copy/a && plat resize m 24M && \
+                 [ $(cat m/tree/a) = a ] && [ ! -e m/copy/a ] && plat umount m && e2fsck -fn v.img";
+    let done = user.shell(lines).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+}
+
 /// Lines that fill a volume of 1 MiB, `v.img`, or the mount `m` of one with a journal.
 const FILLING: &[&str] = &[
     "plat put v.img numbers /f",

@@ -369,7 +369,7 @@ fn a_limit_of_quota_is_kept_by_write() {
     if !ready(test) {
         return;
     }
-    // Whoever has the capability is not bound. This thread is the test's own.
+    // The reserve does not bind a thread with the capability, so this one gives it up. It serves this test alone.
     let mut sets = rustix::thread::capabilities(None).unwrap();
     sets.effective.remove(rustix::thread::CapabilitySet::SYS_RESOURCE);
     rustix::thread::set_capabilities(None, sets).unwrap();

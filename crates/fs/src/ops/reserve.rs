@@ -14,8 +14,8 @@ fn may_take_all(raw: &RawSuperblock, uid: u32, gid: u32) -> bool {
 }
 
 impl Volume {
-    /// Returns a handle that acts for a user without capabilities: one for whom the superblock does not reserve
-    /// blocks finds the volume full when no others are left, and limits of quota count. Whoever has
+    /// Returns a handle that acts for a user without capabilities. If the superblock does not reserve blocks for that
+    /// user, the volume is full for him when only reserved blocks are left. Limits of quota bind him. A user with
     /// `CAP_SYS_RESOURCE` needs no such handle.
     #[must_use]
     pub fn on_behalf_of(&self, uid: u32, gid: u32) -> Volume {

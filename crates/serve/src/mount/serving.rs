@@ -477,7 +477,7 @@ impl Drop for Mounted {
 #[cfg(test)]
 mod tests {
     use std::fs::{self, File};
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
     use platfs::device::{Device, FileDevice};
@@ -509,6 +509,15 @@ mod tests {
         Ok(device.flush()?)
     }
 
+    /// A directory with an image and an empty directory in it.
+    fn scene() -> Result<(tempfile::TempDir, PathBuf, PathBuf), Box<dyn std::error::Error>> {
+        let top = tempfile::tempdir()?;
+        let (image, directory) = (top.path().join("disk.img"), top.path().join("m"));
+        fs::create_dir(&directory)?;
+        made(&image)?;
+        Ok((top, image, directory))
+    }
+
     fn opened(image: &Path) -> Result<Volume, Box<dyn std::error::Error>> {
         Ok(Volume::open(Arc::new(FileDevice::new(File::open(image)?)?), &OpenOptions::new())?)
     }
@@ -518,10 +527,7 @@ mod tests {
         if !can_mount("a_program_mounts_in_ten_lines") {
             return Ok(());
         }
-        let top = tempfile::tempdir()?;
-        let (image, directory) = (top.path().join("disk.img"), top.path().join("m"));
-        fs::create_dir(&directory)?;
-        made(&image)?;
+        let (top, image, directory) = scene()?;
 
         let mut mounted = Mount::image(&image, "noatime".parse()?)?.at(&directory)?;
         fs::create_dir(directory.join("a"))?;
@@ -550,10 +556,7 @@ mod tests {
         if !can_mount("an_open_volume_is_mounted_and_one_that_is_dropped_unmounted") {
             return Ok(());
         }
-        let top = tempfile::tempdir()?;
-        let (image, directory) = (top.path().join("disk.img"), top.path().join("m"));
-        fs::create_dir(&directory)?;
-        made(&image)?;
+        let (_top, image, directory) = scene()?;
         let volume = opened(&image)?;
         let mounted = Mount::new(volume).options("noatime".parse()?).at(&directory)?;
         assert!(fs::read_dir(&directory)?.count() > 0 && fs::write(directory.join("x"), "").is_err());
@@ -567,10 +570,7 @@ mod tests {
         if !can_mount("what_others_unmounted_or_programs_hold_is_closed_in_order") {
             return Ok(());
         }
-        let top = tempfile::tempdir()?;
-        let (image, directory) = (top.path().join("disk.img"), top.path().join("m"));
-        fs::create_dir(&directory)?;
-        made(&image)?;
+        let (_top, image, directory) = scene()?;
         // Somebody else unmounts it: its end stores what waits.
         let mounted = Mount::image(&image, "noatime".parse()?)?.at(&directory)?;
         fs::write(directory.join("first"), "1")?;
@@ -591,10 +591,7 @@ mod tests {
         if !can_mount("every_live_verb_does_its_work") {
             return Ok(());
         }
-        let top = tempfile::tempdir()?;
-        let (image, directory) = (top.path().join("disk.img"), top.path().join("m"));
-        fs::create_dir(&directory)?;
-        made(&image)?;
+        let (top, image, directory) = scene()?;
         let mut mounted = Mount::image(&image, "noatime".parse()?)?.at(&directory)?;
         let live = Live::at(mounted.directory());
         fs::write(directory.join("file"), vec![7; 1 << 20])?;

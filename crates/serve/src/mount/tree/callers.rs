@@ -321,8 +321,8 @@ pub(super) fn actor(caller: Caller) -> Option<Actor> {
 
 /// Tells if the caller of a request has these capabilities. A program that can't be seen from here has none.
 ///
-/// A user that the program itself does not show was lent by the kernel: an overlay above acts as whoever mounted it. If
-/// that is the user of this server, its capabilities are those that this server began with; others' are not known.
+/// A request may come with another user than its program has: overlayfs acts as the user that mounted the overlay. If that
+/// is this server's user, the capabilities are those that the server began with. Those of other users are not known.
 pub(super) fn has(caller: Caller, powers: Powers) -> bool {
     let Some((status, is_ours)) = status_of(caller) else { return false };
     let is_lent = status.uids[3] != caller.uid && caller.uid == own_user().0;
