@@ -3,6 +3,7 @@
 //! Owns: the conversion to an index, reading a word, and a write that must stay inside. Excludes checks of bounds: the
 //! caller makes them before, so that no bytes of a volume lead outside.
 
+use ondisk::invariant_or;
 use ondisk::units::saturated;
 
 /// Index of a number in a table in memory. A number beyond the address space gives an index that no table has.
@@ -17,12 +18,8 @@ pub(super) fn word(bytes: &[u8], at: usize) -> u32 {
 
 /// Writes `with` over the bytes from `at` on, which the caller knows to lie inside.
 pub(super) fn put(bytes: &mut [u8], at: usize, with: &[u8]) {
-    let len = bytes.len();
     let to = at.checked_add(with.len()).and_then(|end| bytes.get_mut(at..end));
-    debug_assert!(to.is_some(), "{} bytes at {at} lie inside of {len}", with.len());
-    if let Some(to) = to {
-        to.copy_from_slice(with);
-    }
+    invariant_or!(to, return, "bytes are written inside of what has them").copy_from_slice(with);
 }
 
 #[cfg(test)]
@@ -37,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(debug_assertions, should_panic = "2 bytes at 3 lie inside of 4")]
+    #[cfg_attr(debug_assertions, should_panic = "bytes are written inside of what has them")]
     fn a_write_beyond_the_end_is_a_defect() {
         let mut bytes = [0; 4];
         put(&mut bytes, 3, &[7, 8]);

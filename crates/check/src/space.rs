@@ -466,7 +466,7 @@ impl Repair<'_, '_, '_> {
         let right = seen(&sums.found_inodes, 1, free_inodes);
         let count = Count { stated: free_inodes, found: inodes, follows };
         if !right && self.count(&kind::FREE_INODES, None, count) {
-            self.subject.raw.s_free_inodes_count.set(saturated::<u32>(inodes));
+            self.subject.raw.s_free_inodes_count.set(bounded::<u32>(inodes));
         }
     }
 }

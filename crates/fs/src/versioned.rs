@@ -1,13 +1,16 @@
 //! A value that is replaced while others look at it: the format and the space of a volume that gets another size while it is
 //! open.
 //!
-//! Owns: that each look gets the last value, and that a look at an earlier one stays good. A look is a plain reference that
-//! costs one load, on every path of the library, so all values are kept until the end. Excludes: when a value may be
-//! replaced (`growth`).
+//! Owns: that each look gets the last value, and that a look at an earlier one stays good. A look is a plain reference,
+//! without a lock, on every path of the library. All values are therefore kept until the end: each change of the size costs
+//! the memory of a format and a space until the volume is closed. Excludes: when a value may be replaced (`growth`,
+//! `shrink`).
 
 use std::ops::Deref;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ondisk::invariant_or;
 
 /// Values of which each row has twice as many as that before; the number of a value has no more bits than there are rows.
 const ROWS: usize = usize::BITS as usize;
@@ -40,11 +43,9 @@ impl<T> Versioned<T> {
             let row = self.later.get(row)?.get_or_init(|| (0..1 << row).map(|_| OnceLock::new()).collect());
             row.get(column)
         });
-        let is_set = found.is_some_and(|place| place.set(value).is_ok());
-        debug_assert!(is_set, "two callers replace a value at once");
-        if is_set {
-            self.count.store(number, Ordering::Release);
-        }
+        let set = found.and_then(|place| place.set(value).ok());
+        invariant_or!(set, return, "one caller at a time replaces a value");
+        self.count.store(number, Ordering::Release);
     }
 }
 

@@ -20,6 +20,14 @@ pub fn errno_of(error: &io::Error) -> i32 {
         ErrorKind::CrossesDevices => Errno::XDEV,
         ErrorKind::Unsupported => Errno::OPNOTSUPP,
         ErrorKind::TimedOut => Errno::TIMEDOUT,
+        ErrorKind::QuotaExceeded => Errno::DQUOT,
+        ErrorKind::FileTooLarge => Errno::FBIG,
+        ErrorKind::DirectoryNotEmpty => Errno::NOTEMPTY,
+        ErrorKind::TooManyLinks => Errno::MLINK,
+        ErrorKind::InvalidFilename => Errno::NAMETOOLONG,
+        ErrorKind::Interrupted => Errno::INTR,
+        ErrorKind::WouldBlock => Errno::AGAIN,
+        ErrorKind::BrokenPipe => Errno::PIPE,
         _ => Errno::IO,
     };
     error.raw_os_error().unwrap_or_else(|| of_kind().raw_os_error())

@@ -119,7 +119,7 @@ impl OutputLocation {
     pub fn open_own(&self) -> io::Result<(File, Facts)> {
         let (file, facts) = self.directory.open_file(&self.name)?;
         let directory = self.directory.facts()?;
-        if is_shared(&directory) && !facts.is_own() && facts.uid != directory.uid {
+        if is_strangers(&directory, &facts) {
             let what = format!("belongs to user {}, in a directory that all may write; remove it", facts.uid);
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
         }
@@ -148,10 +148,14 @@ fn is_shared(directory: &Facts) -> bool {
     directory.mode & STICKY != 0 && directory.mode & OTHERS_WRITE != 0
 }
 
+/// Returns true for what is neither the user's own nor of the directory's owner, where all may write.
+fn is_strangers(directory: &Facts, entry: &Facts) -> bool {
+    is_shared(directory) && !entry.is_own() && entry.uid != directory.uid
+}
+
 /// Refuses a link or pipe that is neither the user's own nor of the directory's owner, where all may write.
 fn trusted(directory: &Facts, entry: &Facts) -> io::Result<()> {
-    let own = entry.uid == rustix::process::geteuid().as_raw() || entry.uid == directory.uid;
-    if !is_shared(directory) || own {
+    if !is_strangers(directory, entry) {
         return Ok(());
     }
     let what = format!(

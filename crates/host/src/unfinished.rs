@@ -8,7 +8,7 @@ use crate::random;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -57,11 +57,14 @@ impl Unfinished {
     /// that name.
     ///
     /// # Errors
-    /// Those of `rename`.
+    /// It was abandoned; those of `rename`.
     pub(crate) fn complete(&self, rename: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut names = names();
+        let at = names.iter().position(|named| named.number == self.0);
+        // Something of what was abandoned may be left.
+        let at = at.ok_or(ErrorKind::Interrupted)?;
         rename()?;
-        names.retain(|named| named.number != self.0);
+        names.swap_remove(at);
         Ok(())
     }
 }
@@ -83,9 +86,12 @@ fn abandon_those(are_meant: impl Fn(&UnfinishedName) -> bool) {
         // Nobody is left to hear of an error. Other threads may go on filling a directory until it is gone. A name that
         // they add behind the removal keeps the directory, so the removal begins again, a bounded number of times.
         for _ in 0..ROUNDS {
-            let is_there = directory.look(&name).is_ok_and(|facts| facts.id == made);
-            if !is_there || directory.remove_tree(&name).is_ok() {
+            if !directory.look(&name).is_ok_and(|facts| facts.id == made) {
                 break;
+            }
+            match directory.remove_tree(&name).map_err(|error| error.kind()) {
+                Err(ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists | ErrorKind::NotFound) => {}
+                _ => break,
             }
         }
     }

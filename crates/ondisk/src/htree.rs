@@ -16,7 +16,7 @@
 use crate::dirent::{self, HEADER_LEN, Layout, put};
 use crate::dirhash::HashVersion;
 use crate::invariant_or;
-use crate::units::{FileBlock, InodeNumber};
+use crate::units::{FileBlock, InodeNumber, bounded};
 
 /// Bytes of an entry, and of the words with limit and count.
 pub const ENTRY_LEN: usize = 8;
@@ -66,7 +66,7 @@ impl Kind {
         let tail = if layout.checksums { TAIL_LEN } else { 0 };
         let space = layout.block_size.bytes_usize() - self.entries_offset() - tail;
         // At most 8,191: a block has at most 64 KiB.
-        invariant_or!(u16::try_from(space / ENTRY_LEN), u16::MAX, "an index block has at most 8,191 entries")
+        bounded::<u16>(space / ENTRY_LEN)
     }
 }
 

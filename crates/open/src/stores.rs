@@ -29,8 +29,6 @@ pub use platfs_store::Error;
 use platfs_store::objects::Patience;
 use platfs_store::{Address, Cache, LocalLog, Result, Store, Stored, Volume};
 
-use rustix::io::Errno;
-
 use crate::hearer::Hearer;
 use crate::kept::Kept;
 use crate::locks::locked;
@@ -49,10 +47,7 @@ const DIRECTORIES: u64 = 8 << 20;
 /// The number that Linux has for an error.
 #[must_use]
 pub fn errno(error: &Error) -> i32 {
-    match error {
-        Error::Exists(_) => Errno::EXIST.raw_os_error(),
-        error => errno_of(&error.clone().into()),
-    }
+    errno_of(&error.clone().into())
 }
 
 /// Returns true if a name is that of a store, or of a volume in one.
@@ -86,7 +81,7 @@ pub struct StoreOptions {
     pub cache: Option<(PathBuf, u64)>,
     /// A volume that somebody has open for writing is taken over.
     pub take_over: bool,
-    /// The program, for others to whom it is in the way; by default this host.
+    /// Name under which others find the volume in use; `plat on HOST` if there is none.
     pub holder: Option<String>,
 }
 
@@ -368,7 +363,9 @@ pub fn open_write(name: &OsStr) -> Result<Arc<dyn Device>> {
 /// # Errors
 /// As [`open_write`].
 pub fn open_write_by(name: &OsStr, options: &StoreOptions) -> Result<Arc<dyn Device>> {
-    Ok(closing(written(&address(name)?, options)?))
+    let volume = Arc::new(written(&address(name)?, options)?);
+    early(Arc::clone(&volume) as Arc<dyn Device>, |ranges| volume.will_read(ranges));
+    Ok(closing(volume))
 }
 
 /// Makes a volume of zeros, and opens it as [`open_write_by`] does.
@@ -378,16 +375,11 @@ pub fn open_write_by(name: &OsStr, options: &StoreOptions) -> Result<Arc<dyn Dev
 pub fn create_by(name: &OsStr, bytes: u64, options: &StoreOptions) -> Result<Arc<dyn Device>> {
     let address = address(name)?;
     let store = store_by(&address, options)?;
-    Ok(closing(Volume::create(
-        &store,
-        address.volume()?,
-        bytes,
-        &options.holder.clone().unwrap_or_else(holder),
-    )?))
+    let holder = options.holder.clone().unwrap_or_else(holder);
+    Ok(closing(Arc::new(Volume::create(&store, address.volume()?, bytes, &holder)?)))
 }
 
-fn closing(volume: Volume) -> Arc<dyn Device> {
-    let volume = Arc::new(volume);
+fn closing(volume: Arc<Volume>) -> Arc<dyn Device> {
     Arc::new(Kept::new(Arc::clone(&volume) as Arc<dyn Device>, Written(Some(volume))))
 }
 

@@ -9,6 +9,9 @@
 //! Numbers are little-endian. A repair that was cut off leaves some sectors old and some new: each half
 //! of a piece must be one or the other, or the image was changed since and is not touched. The
 //! superblock is always among the pieces, so that a mount in between is noticed.
+//!
+//! Owns: the format, writing it, and bringing an image back by it. Excludes the repair itself (`platfs::check`), and the
+//! name of the way back beside an image ([`crate::door::way_back`]).
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};

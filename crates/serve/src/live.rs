@@ -40,7 +40,8 @@ fn about<E: Into<Why>>(path: &Path) -> impl Fn(E) -> MountError + '_ {
     move |why| MountError { subject: Shown(path.as_os_str().as_encoded_bytes()).to_string(), why: why.into() }
 }
 
-/// A path of a mount, whose directory its slashes in front stand for.
+/// The path below the directory of a mount. Slashes in front are left out: `/a` is `a` in the mount, and `/` the directory
+/// itself.
 #[must_use]
 pub fn below(directory: &Path, path: &Path) -> PathBuf {
     let bytes = path.as_os_str().as_bytes();
@@ -58,7 +59,7 @@ impl Live {
         Live { directory: directory.into(), tell: Arc::new(|_| {}) }
     }
 
-    /// Says who hears how far work is.
+    /// Sets who is told how far the work is.
     #[must_use]
     pub fn progress(self, tell: impl Fn(&Done) + Send + Sync + 'static) -> Self {
         Live { tell: Arc::new(tell), ..self }

@@ -102,6 +102,7 @@ impl From<Error> for io::Error {
             Error::Unavailable(_) | Error::Busy { .. } => io::ErrorKind::TimedOut,
             Error::Refused(_) => io::ErrorKind::PermissionDenied,
             Error::Open(_) => io::ErrorKind::ResourceBusy,
+            Error::Exists(_) => io::ErrorKind::AlreadyExists,
             Error::Invalid(_) => io::ErrorKind::InvalidInput,
             Error::Unclosed { why, .. } => {
                 return io::Error::new(io::Error::from((**why).clone()).kind(), error);

@@ -40,7 +40,7 @@ pub(crate) const LEASES: &str = "lease/";
 pub(crate) const VOID_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// Most bytes of a mark.
 const MARK_MAX: u64 = 4096;
-/// Begin of the mark of a clean-up that has ended, and of one whose last requests may still be under way.
+/// First words of the mark of a clean-up that has ended, and of one whose last requests may still be under way.
 const ENDED: &str = "ended";
 const ENDED_LATE: &str = "ended late";
 /// Word in a lease before the volume that it is for.

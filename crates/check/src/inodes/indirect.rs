@@ -3,7 +3,7 @@
 use ondisk::block_map::{self, DIRECT, ROOT_SLOTS};
 use ondisk::extent::Extent;
 use ondisk::inode::I_BLOCK_LEN;
-use ondisk::units::{Block, FileBlock, saturated};
+use ondisk::units::{Block, FileBlock, bounded};
 
 use super::contents::Mapped;
 use super::map::Walk;
@@ -167,7 +167,7 @@ impl Examination<'_, '_, '_, '_> {
 
     /// A block of contents.
     fn pointed(&mut self, pointer: u64, logical: u64, walk: &mut Walk) {
-        let logical = FileBlock(saturated::<u32>(logical));
+        let logical = FileBlock(bounded::<u32>(logical));
         let extent = Extent { logical, start: Block(pointer), count: 1, unwritten: false };
         let mut mapped = walk.mapped;
         if self.pass.special.role(self.inode().number()) == Role::Resize {

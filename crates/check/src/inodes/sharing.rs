@@ -16,7 +16,7 @@ use ondisk::extent::{Extent, MAX_UNWRITTEN, MAX_WRITTEN};
 use ondisk::features::Compat;
 use ondisk::inode::{FileType, InodeFlags};
 use ondisk::invariant;
-use ondisk::units::{Block, FileBlock, Group, InodeNumber, bounded, low_u32, saturated};
+use ondisk::units::{Block, FileBlock, Group, InodeNumber, bounded, low_u32};
 
 use super::Pass;
 use super::record::{Claim, Examination, Scratch};
@@ -490,7 +490,7 @@ impl Mover<'_, '_> {
                         last.count += 1;
                     }
                     _ => moved.push(Extent {
-                        logical: FileBlock(saturated::<u32>(logical)),
+                        logical: FileBlock(bounded::<u32>(logical)),
                         start: Block(to),
                         count: 1,
                         unwritten: extent.unwritten,

@@ -50,7 +50,7 @@ pub struct Removed {
     pub runs: Vec<Run>,
     /// Fate of its blocks.
     pub fate: Fate,
-    /// Confidence in that.
+    /// Confidence that this is the file as it was when it was last committed.
     pub confidence: Confidence,
     /// Reasons for it not being sure.
     pub doubts: Vec<String>,

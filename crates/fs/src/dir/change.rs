@@ -115,7 +115,8 @@ pub(super) fn done(
 }
 
 /// Gives back the block that a name was in, if it was the last there. Where maps and indexes move instead of being
-/// changed in place, that would write blocks that nothing else changes, and is left to [`DirMut::pack`]. Linux keeps it.
+/// changed in place, that would write blocks that nothing else changes, and is left to [`DirMut::pack`]. Nothing is given back
+/// where the policy for directories keeps blocks as Linux does.
 fn give_back(writer: &mut DirMut<'_, '_>, at: FileBlock, name: &[u8]) -> Result<()> {
     if writer.is_as_linux() {
         return Ok(());

@@ -3,7 +3,8 @@
 //! A path from the root to a leaf is at most three index blocks long, and a walk over leaves that
 //! share a hash ends after as many as the directory has blocks: no loop in a broken index holds a
 //! reader. A change touches one leaf; when that is full, one leaf more and one block per level. A leaf that lost its last
-//! name is given back where that costs no more blocks than the removal changes anyway.
+//! name is given back where that costs no more blocks than the removal changes anyway, unless the policy for directories
+//! keeps blocks as Linux does. That policy also decides where a full leaf is divided.
 
 mod shrink;
 mod sound;
@@ -27,9 +28,6 @@ pub(crate) use shrink::Packed;
 pub(super) use shrink::{drop_if_empty, pack};
 pub(super) use sound::is_sound;
 use split::{Halves, LeafEntry};
-
-/// Bytes of `.` and `..`.
-const DOTS: usize = 24;
 
 /// One index block on the way to a leaf.
 #[derive(Clone, Copy, Debug)]
@@ -357,11 +355,14 @@ pub(super) fn convert(writer: &mut DirMut<'_, '_>, record: &Record<'_>) -> Resul
     let first = FileBlock(0);
     let (_, bytes) = writer.reader().leaf(first)?;
     let mut entries = Vec::new();
-    let mut dots = Vec::with_capacity(2);
+    let (mut dots, mut front) = (Vec::with_capacity(2), 0);
     for entry in dirent::entries(&bytes, writer.layout) {
         let entry = entry.map_err(|broken| writer.reader().broken(first, broken))?;
         match (dots.len(), entry.inode) {
-            (0 | 1, Some(inode)) if entry.name == [b"." as &[u8], b".."][dots.len()] => dots.push(inode),
+            (0 | 1, Some(inode)) if entry.name == [b"." as &[u8], b".."][dots.len()] => {
+                dots.push(inode);
+                front += entry.len;
+            }
             (0 | 1, _) => return Err(writer.reader().broken(first, "does not begin with `.` and `..`")),
             _ => entries.extend(entry.record().map(|record| LeafEntry { record, len: entry.len })),
         }
@@ -371,8 +372,9 @@ pub(super) fn convert(writer: &mut DirMut<'_, '_>, record: &Record<'_>) -> Resul
         return Err(writer.reader().broken(first, "does not begin with `.` and `..`"));
     };
     if let Some(last) = entries.last_mut() {
-        // In a leaf of their own the entries begin where the dots did, and the last covers the rest.
-        last.len += DOTS;
+        // In a leaf of their own the entries begin where `.` did, and the last covers the rest. `..` may have covered the
+        // place of a name that went.
+        last.len += front;
     }
     writer.make_own(first)?;
     let block = writer.reader().block_at(first)?;

@@ -204,7 +204,8 @@ impl Iterator for Listing<'_> {
 }
 
 /// Adds an entry: to the last block, which has room most often; else, if it is the only one, by
-/// turning to an index; else to the first block with room; else to a new one.
+/// turning to an index; else to the first block with room; else to a new one. Where blocks come and go as in Linux, the last
+/// of several blocks is not tried first.
 pub(super) fn insert(writer: &mut DirMut<'_, '_>, record: &Record<'_>) -> Result<()> {
     let last = writer.reader().count()? - 1;
     // Linux begins with the first block.

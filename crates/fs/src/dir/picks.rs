@@ -3,7 +3,7 @@
 //! Owns: which position a name has (see `position`), and picking the least of many. Excludes: where names stand.
 
 use ondisk::dirhash::NameHasher;
-use ondisk::units::saturated;
+use ondisk::units::high_u32;
 
 use super::DirEntry;
 use super::position::{Batch, Sequence};
@@ -38,10 +38,11 @@ pub(super) fn first_of(hash: u32) -> u64 {
     DOTS + (u64::from(hash >> 1) << 32)
 }
 
-/// The hash of the names at a position.
+/// The hash of the names at a position before the end of the list.
 pub(super) fn hash_at(position: u64) -> u32 {
-    // 31 bits are left; of a position behind the last hash, the last.
-    saturated::<u32>(position.saturating_sub(DOTS) >> 32) << 1
+    let half = high_u32(position.saturating_sub(DOTS));
+    debug_assert!(half <= u32::MAX >> 1, "a position before the end has 31 bits of hash");
+    half << 1
 }
 
 /// The least names from a position on.

@@ -41,7 +41,7 @@ fn cost(data: &[u8]) -> u64 {
 }
 
 fn at(bytes: u64) -> usize {
-    // Offsets inside a run, whose length is that of a buffer.
+    // Offsets from the beginning of a run or a buffer. Of one far behind its end, the largest number lies behind it, too.
     saturated::<usize>(bytes)
 }
 

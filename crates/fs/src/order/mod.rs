@@ -37,7 +37,7 @@ pub(crate) use phased::{
     Facts, InodeSnapshot, LinkDelta, RemovedDir, RetainedName, SoftdepRecord, Survey, facts, is_used, mark,
 };
 
-/// Which order a volume is written in, as its options and its features say.
+/// Order in which a volume is written, by its options and its features.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OrderChoice {
     /// In any order.

@@ -112,12 +112,14 @@ impl<'t, 'v> Growing<'t, 'v> {
     /// A place in a leaf, which leaves the list of those with room if it was the last.
     fn take_slot(&mut self, leaf: u32) -> Result<usize> {
         let bytes = self.read()?.block(leaf)?;
-        let Some(at) = parts::room(&bytes) else {
+        let used = parts::used(&bytes);
+        // What a leaf says of itself may be anything.
+        let Some(at) = parts::room(&bytes).filter(|_| !parts::is_full(used)) else {
             return Err(self
                 .read()?
                 .broken(format!("block {leaf} has no room, and is listed as one with room")));
         };
-        let used = parts::used(&bytes) + 1;
+        let used = used + 1;
         parts::set_used(self.edit(leaf)?, used);
         if parts::is_full(used) {
             let (next, before) = parts::links(&bytes);

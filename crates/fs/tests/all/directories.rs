@@ -353,10 +353,13 @@ fn the_kernel_goes_on_where_we_stopped_and_we_where_it_stopped() {
 /// A name that comes (`true`) or goes.
 type NameChange = (u32, bool);
 
-/// Names come; half of them go, and others come, three times over. All come by links to the name of number 0.
+/// Names come; half of them go, and others come, three times over. All come by links to `/keeper`.
 fn comings_and_goings(seed: u64) -> Vec<NameChange> {
     let mut random = Random(seed);
-    let mut changes: Vec<NameChange> = (1..2500).map(|number| (number, true)).collect();
+    // The first name goes, and none that comes before the directory is divided fits its place behind `..`.
+    let mut changes: Vec<NameChange> = vec![(0, false)];
+    changes.extend((0..40).map(|number| (40_002 + 4 * number, true)));
+    changes.extend((1..2500).map(|number| (number, true)));
     let mut here: Vec<u32> = (1..2500).collect();
     for round in 1..=3 {
         for _ in 0..here.len() / 2 {
@@ -397,6 +400,12 @@ fn directories_of_orlov_are_divided_as_the_kernels() {
         let scratch = Scratch::new("directories");
         let image = mke2fs(&scratch, options, "16M");
         fill(&image, 1);
+        {
+            let volume = open(&image, true);
+            let file = volume.lookup(volume.resolve(b"/many").unwrap(), &name(0)).unwrap();
+            volume.link(file, InodeNumber::ROOT, b"keeper").unwrap();
+            volume.close().unwrap();
+        }
         let copy = scratch.join("copy");
         fs::copy(&image, &copy).unwrap();
         let changes = comings_and_goings(seed);
@@ -405,7 +414,7 @@ fn directories_of_orlov_are_divided_as_the_kernels() {
             let path = |number| mounted.path().join("many").join(OsStr::from_bytes(&name(number)));
             for &(number, comes) in &changes {
                 if comes {
-                    fs::hard_link(path(0), path(number)).unwrap();
+                    fs::hard_link(mounted.path().join("keeper"), path(number)).unwrap();
                 } else {
                     fs::remove_file(path(number)).unwrap();
                 }
@@ -415,7 +424,7 @@ fn directories_of_orlov_are_divided_as_the_kernels() {
         let how = OpenOptions::new().write(true).directories(DirectoryPolicyKind::Orlov);
         let volume = Volume::open(Arc::new(device), &how).unwrap();
         let dir = volume.resolve(b"/many").unwrap();
-        let file = volume.lookup(dir, &name(0)).unwrap();
+        let file = volume.lookup(InodeNumber::ROOT, b"keeper").unwrap();
         for &(number, comes) in &changes {
             if comes {
                 volume.link(file, dir, &name(number)).unwrap();

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use platfs::device::{Device, FileDevice};
-use platfs_host::{OutputLocation, Privacy, followed};
+use platfs_host::{Handle, OutputLocation, Privacy, followed};
 use platfs_image::disk::Disk;
 use platfs_image::{BuildError, Builder, Built};
 
@@ -82,15 +82,25 @@ impl Output {
 pub fn create(path: &Path, bytes: u64) -> Result<Arc<dyn Device>, ImageError> {
     let place = OutputLocation::of(path)?;
     let file = place.directory.create(&place.name, NEW_FILE)?;
-    let made = file.set_len(bytes).map_err(ImageError::from).and_then(|()| Alone::open(path.as_os_str()));
-    match made {
-        Ok(alone) => Ok(alone.into_device()?),
-        Err(error) => {
+    let id_of = |file: &File| Handle::of(file).and_then(|handle| handle.facts()).map(|facts| facts.id);
+    let made = id_of(&file)?;
+    let open = || -> Result<Arc<dyn Device>, ImageError> {
+        file.set_len(bytes)?;
+        let alone = Alone::open(path.as_os_str())?;
+        // The door goes by the name: somebody may have put another file there.
+        if id_of(alone.file())? != made {
+            return Err(
+                io::Error::new(io::ErrorKind::ResourceBusy, "another file got the name meanwhile").into()
+            );
+        }
+        Ok(alone.into_device()?)
+    };
+    open().inspect_err(|_| {
+        if place.directory.look(&place.name).is_ok_and(|facts| facts.id == made) {
             // The first error says more.
             let _ = place.remove();
-            Err(error)
         }
-    }
+    })
 }
 
 /// A new, empty file that another program has made for a copy of a device, as a device of that size.

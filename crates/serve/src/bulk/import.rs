@@ -75,7 +75,11 @@ pub fn import<I: Input>(
     job.with_rights(b".", base, EXECUTE)?;
     let mut reader = Reader::new(input).over(Arc::new(names(job, base)));
     let broken = |error: platfs_image::archive::TarError| {
-        Halt::Stream(Refusal::from(error.to_string()).at("the archive"))
+        let errno = match &*error.problem {
+            platfs_image::archive::Problem::Io(error) => platfs_host::errno_of(error),
+            _ => rustix::io::Errno::INVAL.raw_os_error(),
+        };
+        Halt::Stream(Refusal { errno, words: error.to_string() }.at("the archive"))
     };
     let done = loop {
         match reader.next_entry().map_err(broken) {

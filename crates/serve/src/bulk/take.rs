@@ -189,8 +189,7 @@ impl<'j> Taking<'j, '_> {
             (HostKind::Socket, _) => What::Socket,
             _ => What::File,
         };
-        let runs = file.map_or(Ok(Vec::new()), |file| runs_of(file, size));
-        let runs = runs?;
+        let runs = file.map_or(Ok(Vec::new()), |file| runs_of(file, size))?;
         let mut read = |run: &Run, skip: u64, room: &mut [u8]| match file {
             Some(file) => Ok(fill(file, run.archive_offset.saturating_add(skip), room)?),
             None => Ok(()),

@@ -63,7 +63,7 @@ impl<'s> Gate<'s> {
         (place, directory): (&Place, &OwnedFd),
     ) -> Result<(Ticket, Pin<'s>), Refusal> {
         let volume = self.served.volume();
-        let ticket = self.redeem(peer, place)?;
+        let ticket = self.redeem(peer, place).map_err(|why| Refusal::new(Errno::ACCESS, why))?;
         let needs = Needs::of(request.verb, at, request.flags);
         let is_read_only = is_read_only(directory, self.device, ticket.place.inode)?;
         let pin = volume.pin(ticket.place.inode)?;

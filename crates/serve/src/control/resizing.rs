@@ -70,7 +70,7 @@ pub(super) fn resize(
 }
 
 /// The reason why a volume gets no other size.
-fn refused(error: platfs_reshape::Error) -> Refusal {
+pub(super) fn refused(error: platfs_reshape::Error) -> Refusal {
     use platfs_reshape::Error;
     let words = error.to_string();
     match error {

@@ -159,7 +159,7 @@ fn accept(listening: &Socket, shared: &Arc<Shared>) {
 
 fn begin(socket: &Socket, user: u32, shared: &Arc<Shared>) -> Result<(), Refusal> {
     let (copy, with) = (socket.copy()?, Arc::clone(shared));
-    let entry = shared.open.enter(user, socket.copy()?)?;
+    let entry = shared.open.enter(user, socket.copy()?).map_err(|why| Refusal::new(Errno::AGAIN, why))?;
     let work = move || serve(&copy, &with, entry);
     let spawned = thread::Builder::new().name("bulk".into()).spawn(work);
     Ok(spawned.map(drop)?)
@@ -191,7 +191,7 @@ fn end(socket: &Socket, shared: &Shared, entry: Entry, request: &Request) -> Res
         must_keep(shared.served.keeps(peer))?;
         shared.served.give_up();
     }
-    Ok(shared.ending.wait(entry, socket.copy()?)?)
+    shared.ending.wait(entry, socket.copy()?).map_err(|why| Refusal::new(Errno::AGAIN, why))
 }
 
 /// Does what a request asks, and makes it stable.

@@ -6,6 +6,7 @@ use std::io::Read;
 use platfs::Volume;
 use platfs_reshape::tune::{ENCODED_MAX, Request, tune_in_use};
 
+use super::resizing::refused;
 use crate::refusal::Refusal;
 
 /// Reads what is to change, and changes it; nothing is odd about that.
@@ -25,6 +26,6 @@ pub(super) fn tune(volume: &Volume, file: &File) -> Result<Vec<String>, Refusal>
         }
         tuned
     };
-    volume.change_fields(edit)?.map_err(|error| error.to_string())?;
+    volume.change_fields(edit)?.map_err(refused)?;
     Ok(Vec::new())
 }

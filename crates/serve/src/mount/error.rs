@@ -1,4 +1,6 @@
-//! Why there is no mount, or why a mount does not do what it is asked.
+//! Errors of a mount: it does not come about, does not do what it is asked, or can't be closed in order.
+//!
+//! Owns: the reason, and what it is about. Excludes the words and numbers, which are those of the errors below.
 
 use std::io;
 

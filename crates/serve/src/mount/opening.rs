@@ -69,6 +69,8 @@ pub fn open(name: &OsStr, options: &MountOptions) -> Result<Opened, MountError> 
         stores::wait_at_most(limit);
     }
     if !options.read_only && keys.is_empty() {
+        // Notes on volumes that this thread opened before are not about this one.
+        drop(stores::notes());
         match open_to_write(name, options) {
             Ok((volume, keeping, stored)) => {
                 warnings.extend(stores::notes());
@@ -111,10 +113,11 @@ enum NotWritten {
     Else(String),
 }
 
-type Written = (Volume, Arc<SnapshotDevice>, stores::Written);
+/// A volume that is written, its device for snapshots, and the volume of a store below it.
+type ToWrite = (Volume, Arc<SnapshotDevice>, stores::Written);
 
-/// Why not, if it can't be.
-fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<Written, NotWritten> {
+/// Opens an image for writing; the error says why that can't be.
+fn open_to_write(name: &OsStr, options: &MountOptions) -> Result<ToWrite, NotWritten> {
     if options.noload {
         return Err(NotWritten::Else("`noload` is for reading".into()));
     }

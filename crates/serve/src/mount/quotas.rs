@@ -239,7 +239,12 @@ impl Report {
         if word(bytes, 4)? != 0 {
             let text = bytes.get(HEAD..HEAD.checked_add(count)?)?;
             let words = String::from_utf8_lossy(text).into_owned();
-            return Some(Err(Refusal { errno: flags.cast_signed(), words }));
+            let errno = match flags.cast_signed() {
+                // A server that says no number: an earlier version.
+                ..=0 => rustix::io::Errno::IO.raw_os_error(),
+                errno => errno,
+            };
+            return Some(Err(Refusal { errno, words }));
         }
         let record = |index: usize| {
             let at = HEAD + index * EACH;

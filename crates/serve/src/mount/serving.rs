@@ -182,7 +182,9 @@ impl Mount {
         let is_served_writable = writable && !options.read_only;
         let terms = terms(&options, is_served_writable, &volume);
         let guard = Guard::as_asked(options.asked_permissions(), options.allow_other, is_served_writable);
-        let guard = guard.map_err(|why| about(&directory, why.into()))?;
+        let guard = guard.map_err(|why| about(&directory, why.into()));
+        // A journal may have been replayed when the volume was opened.
+        let guard = guard.inspect_err(|_| drop(volume.put_in_order()))?;
         let how = fuse::Options {
             own_permissions: guard.is_some() || options.fake_root,
             writeback: terms.writeback,
@@ -190,7 +192,8 @@ impl Mount {
             ..connection(&options, source, threads, !terms.writable)
         };
         let Prepared { waiting, outside } = prepared;
-        let waiting = waiting.map_or_else(Listener::begin, Ok).map_err(failed)?;
+        let waiting = waiting.map_or_else(Listener::begin, Ok).map_err(failed);
+        let waiting = waiting.inspect_err(|_| drop(volume.put_in_order()))?;
         let mounter: Arc<dyn Mounter> = match &outside {
             Some(outside) => Arc::clone(outside) as Arc<dyn Mounter>,
             None => Arc::new(fuse::InProcess),
@@ -200,7 +203,12 @@ impl Mount {
             .map_err(|error| MountError { subject: name.clone(), why: explained(&error).into() })?;
         let tree = Arc::new(tree.guarded(guard));
         tree.on(keeping);
-        let (service, traced) = traced(&tree, trace).map_err(failed)?;
+        let close = || {
+            if let Err(error) = tree.close() {
+                tree.log().complain(format!("{name} was not closed in order: {error}"));
+            }
+        };
+        let (service, traced) = traced(&tree, trace).map_err(failed).inspect_err(|_| close())?;
         let below = tuning::device_of(&directory).ok();
         let every = Duration::from_secs(u64::from(options.commit));
         let begin = || {
@@ -212,14 +220,14 @@ impl Mount {
             Ok((session, device, channel, keeper))
         };
         let begun = before_others(begin).map_err(failed);
-        let (session, device, channel, keeper) = begun.inspect_err(|_| drop(tree.close()))?;
+        let (session, device, channel, keeper) = begun.inspect_err(|_| close())?;
         let transport = session.transport();
         tree.limited_by(Limits::raise(&directory, below), session.notifier());
         tree.look_at_room();
         let advice = tuning::advice(options.transport, transport);
         let log = Arc::clone(tree.log());
         let whole =
-            Served { tree, name: name.clone(), directory: directory.clone(), _shared: shared, stored };
+            Unclosed { tree, name: name.clone(), directory: directory.clone(), _shared: shared, stored };
         let parts = Parts { whole, session, channel, keeper, prefetch, traced, outside };
         Ok(Mounted { log, name, directory, device, transport, advice, mounter, parts: Some(parts) })
     }
@@ -301,8 +309,8 @@ fn channel(tree: &Arc<Tree>, session: &Session, how: (u64, bool), waiting: Liste
     Server::start(served, tree.tickets(), session.notifier(), how, waiting)
 }
 
-/// The volume that is served, and the names for messages about it.
-struct Served {
+/// All that is closed once the mount has ended, with the names for messages about it.
+struct Unclosed {
     tree: Arc<Tree>,
     name: String,
     directory: PathBuf,
@@ -310,7 +318,7 @@ struct Served {
     stored: stores::Written,
 }
 
-impl Served {
+impl Unclosed {
     /// Closes the volume after its unmount, and that of a store below it.
     fn close(self) -> Result<(), String> {
         let closed = self.tree.close().map_err(|error| error.to_string());
@@ -320,11 +328,11 @@ impl Served {
             (Err(first), Err(second)) if first != second => Err(format!("{first}; {second}")),
             (closed, stored) => closed.and(stored),
         };
-        let (whole, log) = (&self.name, self.tree.log());
+        let (name, log) = (&self.name, self.tree.log());
         if let Err(error) = &closed {
-            log.complain(format!("{whole} was not closed in order: {error}"));
+            log.complain(format!("{name} was not closed in order: {error}"));
         }
-        log.say(Detail::Lifecycle, format!("{whole} unmounted; {}", self.tree.summary()));
+        log.say(Detail::Lifecycle, format!("{name} unmounted; {}", self.tree.summary()));
         closed
     }
 
@@ -344,7 +352,7 @@ struct Parts {
     keeper: Option<Keeper>,
     prefetch: Option<Prefetch>,
     traced: Trace,
-    whole: Served,
+    whole: Unclosed,
     outside: Option<Arc<Outside>>,
 }
 
@@ -428,7 +436,8 @@ impl Mounted {
     /// Unmounts it, and waits for its end.
     ///
     /// # Errors
-    /// Files are open in it: then it stays mounted, and this can be called again. What was written could not be stored.
+    /// Files are open in it, or another mount lies on it: then it stays mounted, and this can be called again. What was
+    /// written could not be stored.
     pub fn unmount(&mut self) -> Result<(), MountError> {
         self.detach(false).map_err(|error| about(&self.directory, error.into()))?;
         self.end()
@@ -446,11 +455,21 @@ impl Mounted {
         self.parts.take().map_or(Ok(()), Parts::end)
     }
 
-    /// Unmounts it, if it is still what lies on the directory.
+    /// Unmounts it, if it is what lies on the directory; nothing is to be done if it is not mounted any more.
     fn detach(&self, lazy: bool) -> io::Result<()> {
         match tuning::device_of(&self.directory) {
-            // Somebody has unmounted it already: only its end is left.
-            Ok(found) if found != self.device => Ok(()),
+            Ok(found) if found != self.device => {
+                let is_mounted =
+                    platfs_open::door::of_ours().iter().any(|mount| mount.file_system == self.device);
+                match is_mounted {
+                    true => Err(io::Error::new(
+                        io::ErrorKind::ResourceBusy,
+                        "another mount lies on the directory, or this one was moved",
+                    )),
+                    // Somebody has unmounted it already: only its end is left.
+                    false => Ok(()),
+                }
+            }
             _ => self.mounter.unmount(&self.directory, lazy),
         }
     }
@@ -462,14 +481,20 @@ impl Drop for Mounted {
             return;
         }
         let is_free = self.detach(false).is_ok();
-        let is_lazy = !is_free && self.detach(true).is_ok();
+        let lazily = if is_free { Ok(()) } else { self.detach(true) };
         let Some(parts) = self.parts.take() else { return };
         if is_free {
             // The log has what failed.
             let _ = parts.end();
-        } else if is_lazy {
-            // This thread may have the files open that it would wait for.
-            let _ = std::thread::Builder::new().name("unmount".into()).spawn(move || parts.end());
+            return;
+        }
+        if let Err(error) = lazily {
+            self.log.complain(format!("{} is still mounted: {error}", self.name));
+        }
+        // This thread may have the files open that it would wait for. What stays mounted is served, and closed at its end.
+        let spawned = std::thread::Builder::new().name("unmount".into()).spawn(move || parts.end());
+        if let Err(error) = spawned {
+            self.log.complain(format!("{} was not closed in order: {error}", self.name));
         }
     }
 }
@@ -576,13 +601,20 @@ mod tests {
         fs::write(directory.join("first"), "1")?;
         rustix::mount::unmount(&directory, rustix::mount::UnmountFlags::empty())?;
         drop(mounted);
-        assert!(opened(&image)?.resolve(b"/first").is_ok());
+        let volume = opened(&image)?;
+        assert!(volume.resolve(b"/first").is_ok() && !volume.needs_recovery());
+        drop(volume);
         // A program that has a file open in its own mount doesn't wait for itself.
         let mounted = Mount::image(&image, "noatime".parse()?)?.at(&directory)?;
         let held = File::open(directory.join("first"))?;
         drop(mounted);
         assert!(!directory.join("first").exists());
         drop(held);
+        // A thread of its own closes it: until then the image is in use.
+        while platfs_open::door::open_write(image.as_os_str()).is_err() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        assert!(!opened(&image)?.needs_recovery());
         Ok(())
     }
 

@@ -10,13 +10,13 @@ use crate::refusal::Refusal;
 
 use super::tree::control::{TRIM, TRIM_LEN};
 
-/// Discards the free space of the mount that a directory lies in: of a range of its bytes, in runs of at least `least`. Returns the bytes that were discarded.
+/// Discards free space of the mount that a directory lies in: runs of at least `least` bytes inside of `range`, in bytes of
+/// the volume. Returns the bytes that were discarded.
 ///
 /// # Errors
 /// Why not, without the path's name.
 pub fn trim(place: &Path, range: Range<u64>, least: u64) -> Result<u64, Refusal> {
-    let opened = platfs_host::path::open(place, OFlags::RDONLY | OFlags::DIRECTORY);
-    let opened = opened?;
+    let opened = platfs_host::path::open(place, OFlags::RDONLY | OFlags::DIRECTORY)?;
     let len = range.end.saturating_sub(range.start);
     let mut question = [0; TRIM_LEN];
     for (to, word) in question.chunks_exact_mut(8).zip([range.start, len, least]) {

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `paths` | files, the network and signals, by Landlock |
 //! | `calls` | system calls, by seccomp |
+//! | `reach` | system calls that are refused to commands on a mount, which enter no cage |
 //! | `planted` | for tests, in no release: what a program in a stranger's hands would try |
 //!
 //! Owns: the plan of a cage as plain data, its order, and the account of what holds. Excludes which server or command needs

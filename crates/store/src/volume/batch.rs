@@ -18,10 +18,6 @@ pub(super) struct Batch {
     extents: Vec<Written>,
 }
 
-fn narrow(number: usize) -> u32 {
-    invariant_or!(u32::try_from(number), u32::MAX, "an object has at most `DATA_MAX` bytes")
-}
-
 impl Batch {
     pub(super) fn is_empty(&self) -> bool {
         self.extents.is_empty()
@@ -79,10 +75,10 @@ impl Batch {
     }
 
     pub(super) fn data_len(&self) -> u32 {
-        narrow(self.data.len())
+        bounded::<u32>(self.data.len())
     }
 
-    /// Says that bytes are zeros; whether there was room for that.
+    /// Says that bytes, fewer than 4 GiB, are zeros; returns true if there was room for that.
     pub(super) fn zeros(&mut self, start: u64, len: u64) -> bool {
         let len = bounded::<u32>(len);
         self.room() && {
@@ -105,9 +101,9 @@ impl Batch {
                 if last.start + u64::from(last.len) == start
                     && last.offset.is_some_and(|first| first + last.len == offset) =>
             {
-                last.len += narrow(count);
+                last.len += bounded::<u32>(count);
             }
-            _ => self.extents.push(Written { start, len: narrow(count), offset: Some(offset) }),
+            _ => self.extents.push(Written { start, len: bounded::<u32>(count), offset: Some(offset) }),
         }
         (offset, count as u64)
     }

@@ -18,8 +18,8 @@
 //! Locks, in this order: `head`, then the local log's, then `state`. `head` is held while an object travels; the others
 //! never. With a local log only that thread waits for the store with `head`.
 
+use platfs_device::invariant;
 use platfs_device::units::bounded;
-use platfs_device::{invariant, invariant_or};
 mod batch;
 mod checkpoint;
 mod local;
@@ -226,9 +226,14 @@ impl Core {
         while at < end {
             let done = {
                 let mut state = self.state_mut();
-                let rest = data.map(|data| data.get(bounded::<usize>(at - start)..));
-                // No data would mean zeros.
-                let rest = rest.map(|rest| invariant_or!(rest, &[], "the range is as long as its data"));
+                let rest = match data {
+                    None => None,
+                    // No data would mean zeros.
+                    Some(data) => {
+                        let rest = data.get(bounded::<usize>(at - start)..);
+                        Some(invariant!(rest, "the range is as long as its data"))
+                    }
+                };
                 state.write(at, end - at, rest)
             };
             if done == 0 {
@@ -294,7 +299,10 @@ impl Core {
         for range in ranges {
             let end = range.end.min(self.size);
             let pieces = self.state().pieces(range.start.min(end), end.saturating_sub(range.start));
-            self.fetch(&pieces, 0);
+            // What can't be found fails where it is read.
+            if let Ok(pieces) = pieces {
+                self.fetch(&pieces, 0);
+            }
         }
     }
 }
@@ -499,26 +507,29 @@ impl State {
     }
 
     /// Returns the pieces of a range, with their lengths.
-    fn pieces(&self, start: u64, len: u64) -> Vec<(u64, Piece)> {
-        let found = |piece: crate::extents::Piece| {
+    fn pieces(&self, start: u64, len: u64) -> Result<Vec<(u64, Piece)>> {
+        let found = |piece: crate::extents::Piece| -> Result<(u64, Piece)> {
             let place = match piece.source {
                 None => Piece::Map(Arc::clone(&self.base), piece.start),
                 Some(Source::Zeros) => Piece::Zeros,
-                Some(Source::At { object, offset }) => match self.slots.get(&object) {
-                    Some(Slot::Stored(target)) => Piece::Object(*target, offset),
-                    Some(Slot::Sent(batch)) => Piece::Sent(Arc::clone(batch), offset),
-                    Some(Slot::Local(record)) => Piece::Local(Arc::clone(record), offset),
-                    slot => {
-                        debug_assert!(matches!(slot, Some(Slot::Gathered)), "what was written has a slot");
-                        let len = usize::try_from(piece.len);
-                        let mut bytes =
-                            vec![0; invariant_or!(len, 0, "a piece is part of the reader's buffer")];
-                        self.batch.read(offset, &mut bytes);
-                        Piece::Bytes(bytes)
+                Some(Source::At { object, offset }) => {
+                    match invariant!(self.slots.get(&object), "what was written has a slot") {
+                        Slot::Stored(target) => Piece::Object(*target, offset),
+                        Slot::Sent(batch) => Piece::Sent(Arc::clone(batch), offset),
+                        Slot::Local(record) => Piece::Local(Arc::clone(record), offset),
+                        Slot::Gathered => {
+                            let len = invariant!(
+                                usize::try_from(piece.len),
+                                "a piece is part of the reader's buffer"
+                            );
+                            let mut bytes = vec![0; len];
+                            self.batch.read(offset, &mut bytes);
+                            Piece::Bytes(bytes)
+                        }
                     }
-                },
+                }
             };
-            (piece.len, place)
+            Ok((piece.len, place))
         };
         self.written.pieces(start, len).into_iter().map(found).collect()
     }
@@ -532,7 +543,7 @@ impl Device for Volume {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let own = &self.core;
         inside(own.size, offset, buffer.len() as u64, io::ErrorKind::UnexpectedEof)?;
-        let pieces = own.state().pieces(offset, buffer.len() as u64);
+        let pieces = own.state().pieces(offset, buffer.len() as u64)?;
         own.fetch(&pieces, 1);
         if let Some(behind) = own.ahead.behind(offset, buffer.len() as u64) {
             own.will_read(&[behind]);

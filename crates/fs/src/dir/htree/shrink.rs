@@ -10,11 +10,12 @@ use ondisk::htree::{self as index, Kind};
 use ondisk::inode::InodeFlags;
 use ondisk::units::{FileBlock, InodeNumber};
 
-use super::{
-    DOTS, Dir, DirMut, Frame, Path, descend, find_path, is_sound, next_entry, parse_index, root, step,
-};
+use super::{Dir, DirMut, Frame, Path, descend, find_path, is_sound, next_entry, parse_index, root, step};
 use crate::cache::{Blocks, Role};
 use crate::error::{Error, Result};
+
+/// Bytes of `.` and `..`.
+const DOTS: usize = 24;
 
 /// Gives a leaf back if it holds no names any more; the last was `name`.
 pub(in super::super) fn drop_if_empty(writer: &mut DirMut<'_, '_>, at: FileBlock, name: &[u8]) -> Result<()> {

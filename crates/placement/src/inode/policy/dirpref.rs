@@ -107,7 +107,7 @@ impl DirectoryPolicy for Dirpref {
         } else {
             self.in_limits(view, start)
         };
-        Goal::in_group(chosen.map_or_else(|| mean_inodes_or_any(view, Group(start)), Group))
+        Goal::in_group(chosen.map_or_else(|| mean_inodes_or_any(view, Group(start), view.totals()), Group))
     }
 
     fn elsewhere(&self, view: &InodeView<'_>, _request: &InodeRequest, home: Group) -> Vec<Group> {

@@ -61,7 +61,8 @@ pub trait DirectoryPolicy: Send + Sync {
     }
 
     /// True if blocks of directories come and go as in Linux: a full leaf is divided even where removed names left
-    /// enough room in pieces, and a block without names stays.
+    /// enough room in pieces, a block without names stays, and a name in a directory without an index goes to the first
+    /// block with room.
     fn keeps_blocks_as_linux(&self) -> bool {
         false
     }
@@ -213,10 +214,10 @@ fn fewest_dirs(
 
 /// The fallback of FFS and Orlov: the first group with at least the mean of free inodes, else the
 /// first with any.
-fn mean_inodes_or_any(view: &InodeView<'_>, start: Group) -> Group {
+fn mean_inodes_or_any(view: &InodeView<'_>, start: Group, total: Counts) -> Group {
     let groups = view.layout().groups;
     let order = cycle(start.0, groups).map(Group);
-    let mean = view.totals().mean_of(groups).inodes.max(1);
+    let mean = total.mean_of(groups).inodes.max(1);
     let least = |bound: u64| order.clone().find(|&group| view.group(group).inodes >= bound);
     least(mean).or_else(|| least(1)).unwrap_or(start)
 }

@@ -124,7 +124,7 @@ impl DirectoryPolicy for Near {
             )
         };
         let group = chosen.and_then(|flex| view.first_in_flex(flex));
-        known.unleased(view, group.unwrap_or_else(|| mean_inodes_or_any(view, parent)))
+        known.unleased(view, group.unwrap_or_else(|| mean_inodes_or_any(view, parent, view.totals())))
     }
 
     fn for_file(&self, view: &InodeView<'_>, request: &InodeRequest) -> Goal {

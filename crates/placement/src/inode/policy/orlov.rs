@@ -19,7 +19,8 @@
 //! handed over yet (`percpu_counter`); the mean follows from it.
 //!
 //! Deviations: the last group of a directory is known for the 256 directories used last, in the
-//! kernel while the inode is in memory. Inodes deleted a moment ago are not avoided.
+//! kernel while the inode is in memory. Inodes deleted a moment ago are not avoided. The totals of free clusters
+//! and of directories are exact; the kernel reads these also without the last changes of a processor.
 
 use super::orlov_debt::other_than_directory;
 use super::{Counts, DirectoryPolicy, Goal, InodeView, cycle, fewest_dirs, mean_inodes_or_any};
@@ -63,7 +64,8 @@ impl Orlov {
     fn choose_group(&self, view: &InodeView<'_>, request: &InodeRequest, parent: Group) -> Group {
         let layout = view.layout();
         let flexes = layout.flex_groups().max(1);
-        let mean = self.totals(view).mean_of(flexes);
+        let totals = self.totals(view);
+        let mean = totals.mean_of(flexes);
         let chosen = if request.top_level && request.is_directory {
             fewest_dirs(cycle(request.seeded_hash % flexes, flexes), mean, |flex| view.flex(flex))
         } else {
@@ -71,7 +73,7 @@ impl Orlov {
             in_limits(view, layout.flex_of(start), mean)
         };
         let group = chosen.and_then(|flex| view.first_in_flex(flex));
-        group.unwrap_or_else(|| mean_inodes_or_any(view, parent))
+        group.unwrap_or_else(|| mean_inodes_or_any(view, view.group_of(request.parent), totals))
     }
 }
 

@@ -72,7 +72,7 @@ impl DirectoryPolicy for OrlovDebt {
         } else {
             self.in_limits(view, parent.0)
         };
-        Goal::in_group(chosen.map_or_else(|| mean_inodes_or_any(view, parent), Group))
+        Goal::in_group(chosen.map_or_else(|| mean_inodes_or_any(view, parent, view.totals()), Group))
     }
 
     fn for_file(&self, view: &InodeView<'_>, request: &InodeRequest) -> Goal {

@@ -342,10 +342,10 @@ pub(super) fn keeps(caller: Caller, powers: Powers) -> bool {
 /// For access(2) the kernel counts the capabilities that a program may have if its real user is 0, and else none.
 fn shown(least: Credentials, status: Status, is_ours: bool, for_access: bool) -> Credentials {
     let shows = (status.uids[3], status.gids[3]) == (least.uid, least.gid);
-    let bits = match for_access && least.uid == 0 {
-        true => status.permitted,
+    let bits = match for_access {
+        true if least.uid == 0 => status.permitted,
         false if shows => status.effective,
-        false => 0,
+        _ => 0,
     };
     let powers = if is_ours { Powers::from_bits(bits) } else { Powers::default() };
     Credentials { groups: (shows || for_access).then_some(status.groups), powers, ..least }
@@ -385,6 +385,10 @@ mod tests {
         assert_eq!(judged(status(), (0, 0), false, false).powers, Powers::default(), "another namespace");
         let other = judged(status(), (1000, 1000), true, false);
         assert_eq!((other.powers, other.groups), (Powers::default(), None), "a server of NFS");
+        let callers = Callers { namespace: OsString::new(), user: (1000, 1000), tasks: Mutex::default() };
+        let own = Status { uids: [1000; 4], gids: [1000; 4], ..status() };
+        let by_access = callers.judge(Credentials::new(1000, 1000), own, true, true);
+        assert_eq!(by_access.powers, Powers::default(), "access(2) of another user than root");
     }
 
     #[test]
@@ -399,14 +403,15 @@ mod tests {
     #[test]
     fn this_process_can_be_read() {
         let Ok(callers) = Callers::new() else { return };
-        let me = Caller { uid: 0, gid: 0, pid: std::process::id() };
+        let (uid, gid) = callers.user;
+        let me = Caller { uid, gid, pid: std::process::id() };
         let found = callers.credentials(me, false);
         assert!(found.groups.is_some());
         assert_eq!(found, callers.credentials(me, false), "from the files that are kept");
         assert_eq!(actor(me).unwrap().credentials, found);
         assert_eq!(actor(Caller { pid: 0, ..me }), None);
         let nobody = Caller { pid: u32::MAX, ..me };
-        assert_eq!(callers.credentials(nobody, false), Credentials::new(0, 0));
+        assert_eq!(callers.credentials(nobody, false), Credentials::new(uid, gid));
     }
 
     #[test]
@@ -433,16 +438,20 @@ mod tests {
 
     #[test]
     fn capabilities_are_known_until_they_change() {
+        if !testkit::tool::administers() {
+            return testkit::tool::skip("capabilities_are_known_until_they_change", "needs capabilities");
+        }
         let Ok(callers) = Callers::new() else { return };
         // A thread of its own: what it gives up is gone.
         let thread = std::thread::spawn(move || {
             let pid = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
-            let me = Caller { uid: 0, gid: 0, pid };
+            let (uid, gid) = callers.user;
+            let me = Caller { uid, gid, pid };
             assert_eq!(callers.known_powers(me), None, "it was not read");
             let powers = callers.credentials(me, false).powers;
             assert!(powers.contains(Powers::CHOWN));
             assert_eq!(callers.known_powers(me), Some(powers));
-            assert_eq!(callers.known_powers(Caller { uid: 1000, ..me }), None, "as another user");
+            assert_eq!(callers.known_powers(Caller { uid: uid + 1, ..me }), None, "as another user");
             let mut sets = rustix::thread::capabilities(None).unwrap();
             sets.effective.remove(rustix::thread::CapabilitySet::CHOWN);
             rustix::thread::set_capabilities(None, sets).unwrap();

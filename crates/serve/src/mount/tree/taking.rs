@@ -15,7 +15,7 @@ use super::callers;
 use super::{Altering, Tree};
 
 impl Tree {
-    /// Who asks, as this mount takes it.
+    /// The caller of a request as this mount takes it: with `fakeroot`, root.
     pub(super) fn taken_for(&self, caller: Caller) -> Caller {
         if self.terms.fake_root { Caller { uid: 0, gid: 0, ..caller } } else { caller }
     }
@@ -27,7 +27,8 @@ impl Tree {
 }
 
 impl Altering<'_> {
-    /// Does for a caller what may take space.
+    /// Does for a caller what may take space. `work` runs a second time, without limits, if there is no room and the caller
+    /// has `CAP_SYS_RESOURCE`.
     pub(super) fn taking<T>(
         &self,
         caller: Caller,
