@@ -356,10 +356,7 @@ type NameChange = (u32, bool);
 /// Names come; half of them go, and others come, three times over. All come by links to `/keeper`.
 fn comings_and_goings(seed: u64) -> Vec<NameChange> {
     let mut random = Random(seed);
-    // The first name goes, and none that comes before the directory is divided fits its place behind `..`.
-    let mut changes: Vec<NameChange> = vec![(0, false)];
-    changes.extend((0..40).map(|number| (40_002 + 4 * number, true)));
-    changes.extend((1..2500).map(|number| (number, true)));
+    let mut changes: Vec<NameChange> = (1..2500).map(|number| (number, true)).collect();
     let mut here: Vec<u32> = (1..2500).collect();
     for round in 1..=3 {
         for _ in 0..here.len() / 2 {
@@ -439,6 +436,59 @@ fn directories_of_orlov_are_divided_as_the_kernels() {
             assert_eq!(ours, kernels, "{options}: block {at}");
         }
         assert_eq!(ours.len(), kernels.len(), "{options}: blocks");
+    }
+}
+
+/// The place of the first name belongs to `..` once it went, and counts where the rest is divided.
+#[test]
+fn directories_of_orlov_whose_first_name_went_are_divided_as_the_kernels() {
+    const TEST: &str = "directories_of_orlov_whose_first_name_went_are_divided_as_the_kernels";
+    const DIRECTORIES: u32 = 40;
+    if !tool::have_tools(TEST, &["mke2fs", "e2fsck", "debugfs"]) || !have_loop_mount(TEST) {
+        return;
+    }
+    let scratch = Scratch::new("directories");
+    let image = mke2fs(&scratch, "-t ext4 -b 1024", "16M");
+    fill(&image, 1);
+    let copy = scratch.join("copy");
+    fs::copy(&image, &copy).unwrap();
+    let path = |directory: u32| format!("many/d{directory}");
+    let names = |directory: u32| (0..40).map(move |at| name(40_002 + 4 * (directory * 100 + at)));
+    {
+        let mounted = Mounted::read_write(&copy).unwrap();
+        let file = mounted.path().join("many").join(OsStr::from_bytes(&name(0)));
+        for directory in (0..DIRECTORIES).map(|number| (number, mounted.path().join(path(number)))) {
+            fs::create_dir(&directory.1).unwrap();
+            fs::hard_link(&file, directory.1.join("first")).unwrap();
+            for (at, name) in names(directory.0).enumerate() {
+                fs::hard_link(&file, directory.1.join(OsStr::from_bytes(&name))).unwrap();
+                if at == 0 {
+                    fs::remove_file(directory.1.join("first")).unwrap();
+                }
+            }
+        }
+    }
+    let device = FileDevice::new(File::options().read(true).write(true).open(&image).unwrap()).unwrap();
+    let how = OpenOptions::new().write(true).directories(DirectoryPolicyKind::Orlov);
+    let volume = Volume::open(Arc::new(device), &how).unwrap();
+    let many = volume.resolve(b"/many").unwrap();
+    let file = volume.lookup(many, &name(0)).unwrap();
+    for number in 0..DIRECTORIES {
+        let directory = volume.create(many, format!("d{number}").as_bytes(), &new(Kind::Directory)).unwrap();
+        volume.link(file, directory, b"first").unwrap();
+        for (at, name) in names(number).enumerate() {
+            volume.link(file, directory, &name).unwrap();
+            if at == 0 {
+                // No other fits its place.
+                volume.unlink(directory, b"first").unwrap();
+            }
+        }
+    }
+    volume.close().unwrap();
+    fsck::assert_clean(&image);
+    for number in 0..DIRECTORIES {
+        let both = [&image, &copy].map(|image| blocks_of(image, &path(number)));
+        assert!(both[0].len() > 2 && both[0] == both[1], "{number}: {both:?}");
     }
 }
 

@@ -578,6 +578,16 @@ fn a_broken_quota_file_is_an_error_that_says_so() {
         );
         volume.close().unwrap();
     }
+    // A leaf that is listed as one with room, and says that it has more records than any.
+    let start = (block * 4096) as usize;
+    let leaf = bytes[start + 28..].first_chunk().map_or(0, |leaf| u32::from_le_bytes(*leaf)) as usize;
+    let mut broken = bytes;
+    broken[start + leaf * 1024 + 8..][..2].fill(0xFF);
+    sparse::write(&image, &broken).unwrap();
+    let volume = open(&image, &options());
+    let error = create(&volume, InodeNumber::ROOT, "new", Kind::File, 77).unwrap_err();
+    assert!(matches!(&error, Error::Corrupt(_)) && error.to_string().contains("has no room"), "{error}");
+    volume.close().unwrap();
 }
 
 /// Verbs are tried again where a block of a quota file is missing. A file that is made without a name has one user after
