@@ -8,10 +8,10 @@ cd "$(dirname "$0")/.."
 kernel=${1:?usage: scripts/fidelity-guest.sh KERNEL [WORKLOAD..] [--seed N ..]}
 shift
 lab=${PLAT_LAB:-${CARGO_TARGET_DIR:-target}/release/plat-lab}
-for tool in qemu-system-x86_64 cpio gzip mke2fs depmod modprobe; do
+for tool in qemu-system-x86_64 cpio gzip mke2fs modprobe; do
     command -v "$tool" >/dev/null || { echo "$tool is not installed" >&2; exit 1; }
 done
-# ACCEL=tcg emulates the guest where KVM does not come to its end.
+# ACCEL=tcg emulates the guest, for hosts where guests under KVM hang.
 accel=${ACCEL:-kvm}
 [ -e /dev/kvm ] || accel=tcg
 case $accel in kvm) cpu=host,-arch-capabilities ;; *) cpu=max ;; esac
@@ -19,13 +19,12 @@ work=$(mktemp -d "${TMPDIR:-/var/tmp}/fidelity-guest.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 root=$work/root
 mkdir -p "$root"/{proc,sys,dev,work,etc,tmp,usr/bin}
-for link in bin sbin lib lib64; do ln -s usr/bin "$root/$link"; done
+for link in bin sbin; do ln -s usr/bin "$root/$link"; done
 
-# Programs with the libraries that they load. Libraries keep their paths; the links above would hide the system's own.
-rm "$root/lib" "$root/lib64"
+# Programs with the libraries that they load. Libraries keep their paths, so /lib and /lib64 are no links.
 copy() {
     cp -L "$1" "$root/usr/bin/$(basename "$1")"
-    ldd "$1" 2>/dev/null | grep -o '/[^ ]*' | while read -r library; do
+    ldd "$1" 2>/dev/null | { grep -o '/[^ ]*' || true; } | while read -r library; do
         mkdir -p "$root$(dirname "$library")"
         cp -Lu "$library" "$root$library"
     done
@@ -58,11 +57,12 @@ done
     echo 'export PATH=/usr/bin:/bin:/sbin'
     echo 'mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev'
     cat "$work/order"
-    echo 'mount -t ext4 -o discard /dev/vda /work || echo "the disk of the guest is not mounted"'
+    echo 'end() { sync; echo o >/proc/sysrq-trigger; while :; do :; done; }'
+    echo 'mount -t ext4 -o discard /dev/vda /work || { echo failed >/dev/ttyS1; end; }'
     printf 'plat-lab fidelity --json --dir /work'
-    printf ' %q' "$@"
+    [ $# -eq 0 ] || printf ' %q' "$@"
     echo ' 2>/dev/ttyS1 >/dev/ttyS2 || echo failed >/dev/ttyS1'
-    echo 'sync; echo o >/proc/sysrq-trigger; while :; do :; done'
+    echo end
 } >"$root/init"
 chmod +x "$root/init"
 (cd "$root" && find . | cpio -o -H newc --quiet | gzip -1) >"$work/initramfs"
@@ -74,6 +74,6 @@ timeout "${GUEST_SECONDS:-7200}" qemu-system-x86_64 -accel "$accel" -cpu "$cpu" 
     -serial "file:$work/console" -serial "file:$work/progress" -serial "file:$work/lines" </dev/null ||
     { tail -n 20 "$work/console" "$work/progress" >&2; exit 1; }
 cat "$work/progress" >&2
-grep -q failed "$work/progress" && { tail -n 20 "$work/console" >&2; exit 1; }
+tr -d '\r' <"$work/progress" | grep -qx failed && { tail -n 20 "$work/console" >&2; exit 1; }
 [ -s "$work/lines" ] || { tail -n 20 "$work/console" >&2; exit 1; }
 tr -d '\r' <"$work/lines"

@@ -200,8 +200,9 @@ int platfs_check(const char *path, unsigned int flags, platfs_issue_call call, v
  * that can't be written is mounted for reading. A program that ends without platfs_unmount leaves a mount that nobody
  * serves. */
 platfs_mounted *platfs_mount(const char *image, const char *directory, const char *options);
-/* Unmounts a volume, closes it and frees the mount, also on failure; NULL is nothing. EBUSY if files are open in it: then
- * it stays mounted, nothing is freed, and this can be called again. */
+/* Unmounts a volume, closes it and frees the mount; NULL is nothing. On EBUSY the volume stays mounted, mostly because
+ * files are open in it: nothing is freed, and this can be called again. Any other failure is about what could not be
+ * stored, and the mount is freed. */
 int platfs_unmount(platfs_mounted *mounted);
 
 #ifdef __cplusplus

@@ -171,7 +171,7 @@ fn number(error: &BuildError) -> c_int {
         | BuildError::TooFewInodes { .. }
         | BuildError::NoRoom { .. } => libc::ENOSPC,
         BuildError::Output { error, .. } => errno_of(error),
-        BuildError::Shrunk => libc::EIO,
+        BuildError::Shrunk | BuildError::Internal(_) => libc::EIO,
         BuildError::Cancelled(_) => libc::ECANCELED,
         _ => libc::EINVAL,
     }
@@ -182,6 +182,7 @@ fn source_number(error: &SourceError) -> c_int {
     match error {
         SourceError::Host { error, .. } => errno_of(error),
         SourceError::Cancelled(_) => libc::ECANCELED,
+        SourceError::Internal(_) => libc::EIO,
         _ => libc::EINVAL,
     }
 }

@@ -47,11 +47,15 @@ pub unsafe extern "C" fn platfs_unmount(mount: *mut PlatfsMounted) -> c_int {
         // SAFETY: a mount of ours by the header, which only this call uses.
         let mounted = unsafe { raw::exclusive(mount) }?;
         let done = mounted.0.unmount();
-        if !mounted.0.is_served() {
-            // SAFETY: as above; its reference is not used any more.
-            drop(unsafe { raw::take(mount) });
+        if mounted.0.is_served() {
+            // EBUSY, and nothing else, says that nothing was freed.
+            return done.map(|()| 0).map_err(|error| Failure::new(libc::EBUSY, error.to_string()));
         }
-        done?;
-        Ok(0)
+        // SAFETY: as above; its reference is not used any more.
+        drop(unsafe { raw::take(mount) });
+        done.map(|()| 0).map_err(|error| {
+            let errno = if error.errno() == libc::EBUSY { libc::EIO } else { error.errno() };
+            Failure::new(errno, error.to_string())
+        })
     })
 }

@@ -145,7 +145,7 @@ pub(crate) fn build(error: &BuildError) -> PyErr {
         | BuildError::TooFewInodes { .. }
         | BuildError::NoRoom { .. } => number::FULL,
         BuildError::Output { error, .. } => errno_of(error),
-        BuildError::Shrunk => number::IO,
+        BuildError::Shrunk | BuildError::Internal(_) => number::IO,
         _ => number::INVALID,
     };
     PyOSError::new_err((number, error.to_string()))
@@ -155,6 +155,7 @@ pub(crate) fn build(error: &BuildError) -> PyErr {
 pub(crate) fn source(error: &SourceError) -> PyErr {
     let number = match error {
         SourceError::Host { error, .. } => errno_of(error),
+        SourceError::Internal(_) => number::IO,
         _ => number::INVALID,
     };
     PyOSError::new_err((number, error.to_string()))

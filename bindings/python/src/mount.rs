@@ -1,10 +1,12 @@
 //! Mounts, and work in them while they are used. Python's half gives the results their types.
 
-use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 
 use platfs::ondisk::quota::QuotaKind;
 use platfs::quota::{Graces, Limits};
+use platfs_image::output::{OutputLocation, Privacy};
+use platfs_open::door::output::Output;
 use platfs_serve::bulk::Done;
 use platfs_serve::live::Live;
 use platfs_serve::mount::error::MountError;
@@ -158,17 +160,22 @@ impl LiveMount {
         self.ask(py, |live| Ok(work(&live.remove(path)?)))
     }
 
-    /// Writes a snapshot into a new file of the host.
+    /// Writes a snapshot into a new file of the host. It appears whole or not at all, and only its owner may read it.
     fn snapshot(&self, py: Python<'_>, out: PathBuf) -> PyResult<Work> {
-        let shown = out.display().to_string();
-        let make = || File::options().read(true).write(true).create_new(true).open(&out);
-        let file = failure::run(py, make)?.map_err(failure::host(shown))?;
-        let taken = self.ask(py, |live| Ok(work(&live.snapshot(&file)?)));
-        if taken.is_err() {
-            // The failure says more than a file that can't be removed.
-            let _ = std::fs::remove_file(&out);
-        }
-        taken
+        let failed = || failure::host(out.display().to_string());
+        let begin = || {
+            let place = OutputLocation::of(&out)?;
+            if place.is_taken() {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            let output = Output::begin(&place, 0, Privacy::Private, false)?;
+            Ok((output.file()?, output))
+        };
+        let (file, output) = failure::run(py, begin)?.map_err(failed())?;
+        let taken = self.ask(py, |live| Ok(work(&live.snapshot(&file)?)))?;
+        drop(file);
+        failure::run(py, || output.finish())?.map_err(failed())?;
+        Ok(taken)
     }
 
     fn resize(&self, py: Python<'_>, bytes: u64) -> PyResult<Resized> {

@@ -1,6 +1,7 @@
 //! Images written and copied with their zeros as holes.
 //!
-//! Most of a test's image is zeros. Writing them out made the suite wait for the disk: it wrote some 150 GB.
+//! Most of a test's image is zeros, and a suite that writes them out waits for the disk. Owns: the contents of a file.
+//! Excludes: its mode, owner and times, which are those of any new file.
 
 use rustix::fs::SeekFrom;
 use std::fs::File;

@@ -85,7 +85,7 @@ class Live:
     """
 
     def __init__(self, directory: HostPath) -> None:
-        self.directory = os.fsdecode(directory)
+        self.directory = os.path.abspath(os.fsdecode(directory))
         self._live = _native.LiveMount(self.directory)
 
     def __repr__(self) -> str:
@@ -200,9 +200,9 @@ def mount(image: HostPath, directory: HostPath, **options: Union[bool, int, str,
     """
     words = [name if value is True else f"{name}={value}" for name, value in options.items()
              if value is not None and value is not False]
-    torn = [word for word in words if "," in word]
-    if torn:
-        raise ValueError(f"an option with a comma can't be passed on: {torn[0]!r}")
+    divided = [word for word in words if "," in word]
+    if divided:
+        raise ValueError(f"an option with a comma can't be passed on: {divided[0]!r}")
     place = os.path.abspath(os.fsdecode(directory))
     native = _native.mount(os.fsdecode(image), place, ",".join(words))
     mounted = Mount(native, place)

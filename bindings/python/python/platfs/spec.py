@@ -17,8 +17,9 @@ _KINDS = {bits.S_IFDIR: "directory", bits.S_IFREG: "file", bits.S_IFLNK: "link"}
 
 
 def _moment(nanoseconds: int) -> datetime:
-    """A time of the volume. Whole numbers are rounded alike, so that of two times none changes places with the other."""
-    return datetime.fromtimestamp(nanoseconds / 1e9, timezone.utc)
+    """The time, without the nanoseconds that a datetime can't hold. A later time never becomes an earlier one."""
+    seconds, rest = divmod(nanoseconds, 10**9)
+    return datetime.fromtimestamp(seconds, timezone.utc).replace(microsecond=rest // 1000)
 
 
 class PlatFileSystem(AbstractFileSystem):

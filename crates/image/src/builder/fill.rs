@@ -4,7 +4,7 @@
 //! piece, and the data of a directory's files follow each other without a directory block between.
 //! `order` decides which file comes next where a free run ends.
 
-use ondisk::invariant_or;
+use ondisk::invariant;
 use ondisk::units::{bounded, saturated};
 use platfs::ondisk::inode::{FileType, InodeFlags, Timestamp};
 use platfs::ondisk::units::InodeNumber;
@@ -210,7 +210,7 @@ impl<'a> Filler<'a> {
         let kind = self.wanted.kind(node, &metadata);
         let new = NewInode { kind, attributes: self.wanted.attributes(&metadata), xattrs: &xattrs };
         let number = self.volume.loader()?.create(parent, name, &new)?;
-        self.note(node, number, &metadata);
+        self.note(node, number, &metadata)?;
         Ok(number)
     }
 
@@ -219,7 +219,7 @@ impl<'a> Filler<'a> {
         self.clamped
     }
 
-    fn note(&mut self, node: NodeId, number: InodeNumber, metadata: &Metadata) {
+    fn note(&mut self, node: NodeId, number: InodeNumber, metadata: &Metadata) -> Result<(), platfs::Error> {
         let Times { access, modify, change, create } = self.wanted.attributes(metadata).times;
         let holds = |time: &Timestamp| (Timestamp::EARLIEST..=self.latest).contains(&time.seconds);
         // Old inodes have no time of creation.
@@ -229,11 +229,11 @@ impl<'a> Filler<'a> {
         if !flags.is_empty() {
             self.flags.push((number, flags));
         }
-        *invariant_or!(self.inodes.get_mut(node.index()), return, "each node has a place for its inode") =
-            Some(number);
+        *invariant!(self.inodes.get_mut(node.index()), "each node has a place for its inode") = Some(number);
         if metadata.kind == NodeKind::File && metadata.size > 0 {
             self.files.push(node);
         }
+        Ok(())
     }
 
     /// Lets a directory of the source be one that the volume has already.
@@ -244,7 +244,7 @@ impl<'a> Filler<'a> {
         if !xattrs.is_empty() {
             self.volume.inode(number).set_xattrs(&xattrs)?;
         }
-        self.note(node, number, &metadata);
+        self.note(node, number, &metadata)?;
         self.adopted.push(node);
         Ok(())
     }

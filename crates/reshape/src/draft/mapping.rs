@@ -6,8 +6,8 @@ use ondisk::block_map::{self, POINTER_LEN};
 use ondisk::extent::{Child, Entries, Extent, MAX_WRITTEN, Node, capacity};
 use ondisk::features::Incompat;
 use ondisk::inode::{I_BLOCK_LEN, Inode, InodeFlags};
+use ondisk::invariant;
 use ondisk::units::{Block, FileBlock, low_u32};
-use ondisk::{invariant, invariant_or};
 
 use super::Draft;
 use crate::Result;
@@ -101,11 +101,11 @@ impl Draft {
             let mut next = || places.next().map(Block).ok_or(());
             for slot in way.iter().take(way.len() - 1).skip(common) {
                 let Ok(place) = next() else { return refused("too few blocks for a map") };
-                point(&mut root, &mut open, *slot, place);
+                point(&mut root, &mut open, *slot, place)?;
                 open.push(Open { slot: *slot, place, bytes: vec![0; block_size.bytes_usize()] });
             }
             let Ok(place) = next() else { return refused("too few blocks for a map") };
-            point(&mut root, &mut open, *invariant!(way.last(), "a path has a slot"), place);
+            point(&mut root, &mut open, *invariant!(way.last(), "a path has a slot"), place)?;
             match contents.last_mut() {
                 Some((start, len)) if start.0 + *len == place.0 => *len += 1,
                 _ => contents.push((place, 1)),
@@ -127,12 +127,13 @@ struct Open {
 }
 
 /// Stores a pointer in the innermost open node, or in the inode.
-fn point(root: &mut [u8; I_BLOCK_LEN], open: &mut [Open], slot: u32, place: Block) {
+fn point(root: &mut [u8; I_BLOCK_LEN], open: &mut [Open], slot: u32, place: Block) -> Result<()> {
     let holder = open.last_mut().map_or(&mut root[..], |node| &mut node.bytes);
     let at = slot as usize * POINTER_LEN;
-    let pointer = invariant_or!(holder.get_mut(at..at + POINTER_LEN), return, "a slot lies in its node");
+    let pointer = invariant!(holder.get_mut(at..at + POINTER_LEN), "a slot lies in its node");
     // Maps of pointers are refused above 2^32 blocks, so the low half is all of it.
     pointer.copy_from_slice(&low_u32(place.0).to_le_bytes());
+    Ok(())
 }
 
 /// Extents over runs, for `count` file blocks from the first on.

@@ -2,7 +2,7 @@
 //!
 //! Excludes the records of those inodes, and checksums of their maps.
 
-use ondisk::invariant_or;
+use ondisk::invariant;
 use std::collections::BTreeMap;
 
 use ondisk::dirent::{self, Layout};
@@ -140,7 +140,7 @@ impl Namer<'_> {
         let found: Vec<_> = dirent::entries(&bytes, layout)
             .filter_map(|entry| entry.ok().and_then(|entry| Some((entry.offset, entry.inode?))))
             .collect();
-        if !self.retarget(&mut bytes, &found) && !renamed {
+        if !self.retarget(&mut bytes, &found)? && !renamed {
             return Ok(());
         }
         let indexed = inode.flags().contains(InodeFlags::INDEX);
@@ -155,18 +155,18 @@ impl Namer<'_> {
     }
 
     /// True if any entry leads to another inode now.
-    fn retarget(&self, bytes: &mut [u8], found: &[(usize, InodeNumber)]) -> bool {
+    fn retarget(&self, bytes: &mut [u8], found: &[(usize, InodeNumber)]) -> Result<bool> {
         let mut changed = false;
         for (offset, inode) in found {
             let new = self.new_number(*inode);
             if new != *inode {
                 let to = bytes.get_mut(*offset..offset + 4);
-                let to = invariant_or!(to, continue, "an entry that was found lies in its block");
-                to.copy_from_slice(&new.get().to_le_bytes());
+                invariant!(to, "an entry that was found lies in its block")
+                    .copy_from_slice(&new.get().to_le_bytes());
                 changed = true;
             }
         }
-        changed
+        Ok(changed)
     }
 
     /// An inline directory: its parent, and entries in two places of its record.
@@ -188,7 +188,7 @@ impl Namer<'_> {
             let entries = dirent::entries_without_tail(region, layout).filter_map(|entry| entry.ok());
             found.extend(entries.filter_map(|entry| Some((start + entry.offset, entry.inode?))));
         }
-        self.retarget(inode.bytes_mut(), &found);
+        self.retarget(inode.bytes_mut(), &found)?;
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use ondisk::features::{Compat, Incompat};
 use ondisk::seal::crc32c;
 use ondisk::superblock::RawSuperblock;
-use ondisk::units::bounded;
+use ondisk::units::saturated;
 
 use super::{Field, Request};
 use crate::Result;
@@ -78,7 +78,8 @@ impl Request {
         let mut out = Vec::new();
         let mut add = |tag: u8, bytes: &[u8]| {
             out.push(tag);
-            out.push(bounded::<u8>(bytes.len()));
+            // A text that is cut here is longer than any field, and is refused where it would be stored.
+            out.push(saturated::<u8>(bytes.len()));
             out.extend(bytes.iter().take(usize::from(u8::MAX)));
         };
         for field in &self.fields {
@@ -229,5 +230,12 @@ mod tests {
         assert!(tune_in_use(&mut raw, &journal).is_err());
         let seed = Request { fields: vec![Field::HashSeed([1; 16])], ..Request::default() };
         assert!(tune_in_use(&mut raw, &seed).is_err());
+    }
+
+    #[test]
+    fn a_text_too_long_for_its_length_is_refused_by_its_field() {
+        let request = Request { fields: vec![Field::Label(vec![b'x'; 300])], ..Request::default() };
+        let decoded = Request::decode(&request.encode()).unwrap();
+        assert!(decoded.fields[0].store(&mut RawSuperblock::zeroed()).is_err());
     }
 }

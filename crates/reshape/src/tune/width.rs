@@ -2,7 +2,7 @@
 //!
 //! Excludes: the descriptors themselves, which the draft writes in their new form, and their checksums.
 
-use ondisk::{invariant, invariant_or};
+use ondisk::invariant;
 use std::sync::Arc;
 
 use ondisk::block_map::pointers_per_block;
@@ -10,7 +10,7 @@ use ondisk::features::{Compat, FeatureBit, Incompat};
 use ondisk::geometry::Geometry;
 use ondisk::inode::Inode;
 use ondisk::superblock::RawSuperblock;
-use ondisk::units::{Block, Group, InodeNumber, low_u32};
+use ondisk::units::{Block, Group, InodeNumber, bounded, low_u32};
 
 use platfs::mkfs::FeatureEdit;
 use platfs_device::Device;
@@ -115,8 +115,14 @@ fn room(work: &mut TuneWork<'_>, raw: &mut RawSuperblock, had: u32, has: u32) ->
             geometry.reserved_descriptor_blocks
         ));
     }
-    raw.s_reserved_gdt_blocks
-        .set(invariant!(u16::try_from(reserved), "a block of 64 KiB has 16,384 pointers"));
+    if had > has && backups(&geometry).len() > pointers_per_block(geometry.block_size) as usize {
+        return refused(
+            "64bit can't be turned off: a block does not hold the list of all copies of a descriptor block; turn \
+             resize_inode off first",
+        );
+    }
+    // No more than the pointers of a block, by the test before.
+    raw.s_reserved_gdt_blocks.set(bounded::<u16>(reserved.unsigned_abs()));
     let mut inode = work.draft.inode(InodeNumber::RESIZE)?;
     let top = top_of(&inode);
     let mut table = work.draft.block(top)?;
@@ -124,7 +130,7 @@ fn room(work: &mut TuneWork<'_>, raw: &mut RawSuperblock, had: u32, has: u32) ->
     for index in had.min(has)..had.max(has) {
         let block = if has > had { 0 } else { low_u32(first + u64::from(index)) };
         let at = (u64::from(index) % u64::from(pointers_per_block(geometry.block_size))) * 4;
-        put(&mut table, at, block);
+        put(&mut table, at, block)?;
     }
     work.draft.put_block(top, &table)?;
     let copies = 1 + i64::from(low_u32(backups(&geometry).len() as u64));
@@ -140,9 +146,11 @@ fn top_of(inode: &Inode) -> Block {
     Block(u64::from(word.map_or(0, u32::from_le_bytes)))
 }
 
-fn put(bytes: &mut [u8], at: u64, block: u32) {
-    let to = usize::try_from(at).ok().and_then(|at| bytes.get_mut(at..at.checked_add(4)?));
-    invariant_or!(to, return, "a pointer lies in its block").copy_from_slice(&block.to_le_bytes());
+fn put(bytes: &mut [u8], at: u64, block: u32) -> Result<()> {
+    let at = bounded::<usize>(at);
+    invariant!(bytes.get_mut(at..at + 4), "a pointer lies in its block")
+        .copy_from_slice(&block.to_le_bytes());
+    Ok(())
 }
 
 fn backups(geometry: &Geometry) -> Vec<Group> {
@@ -156,7 +164,7 @@ fn list_copies(work: &mut TuneWork<'_>, indexes: std::ops::Range<u32>) -> Result
         let mut bytes = vec![0; geometry.block_size.bytes_usize()];
         for (at, group) in backups(&geometry).into_iter().enumerate() {
             let copy = geometry.superblock_block(group).0 + 1 + u64::from(index);
-            put(&mut bytes, at as u64 * 4, low_u32(copy));
+            put(&mut bytes, at as u64 * 4, low_u32(copy))?;
         }
         let block = Block(geometry.superblock_block(Group(0)).0 + 1 + u64::from(index));
         work.draft.put_block(block, &bytes)?;

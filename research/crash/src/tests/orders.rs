@@ -9,8 +9,12 @@ use testkit::tool;
 const DEPTH: Depth = Depth { e2fsck: 120, check: 7, twice: 41, most: 300 };
 
 fn explored(workloads: &[Workload], seed: u64, runs: u64) -> Vec<WorkloadCounts> {
-    let limits = Limits { seed, states: u64::MAX, runs, depth: DEPTH, jobs: 1 };
-    let tallies = explore(workloads, &limits, &|_| ());
+    within(workloads, &Limits { seed, states: u64::MAX, runs, depth: DEPTH, jobs: 1 })
+}
+
+/// Explores within limits, prints the counts, and fails at a violation.
+fn within(workloads: &[Workload], limits: &Limits) -> Vec<WorkloadCounts> {
+    let tallies = explore(workloads, limits, &|_| ());
     for tally in &tallies {
         let WorkloadCounts { workload, runs, met, judged, distinct, by_e2fsck, violations } = tally;
         println!(
@@ -22,6 +26,18 @@ fn explored(workloads: &[Workload], seed: u64, runs: u64) -> Vec<WorkloadCounts>
         assert!(violations.is_empty(), "{}", violations[0]);
     }
     tallies
+}
+
+fn named(order: Order, prefix: &str) -> Vec<Workload> {
+    workloads(order).into_iter().filter(|workload| workload.name.starts_with(prefix)).collect()
+}
+
+/// Explores the workloads whose names begin so, until there were so many different states.
+fn for_long(order: Order, prefix: &str, states: u64, jobs: usize) {
+    let limits = Limits { seed: 100, states, runs: u64::MAX, depth: DEPTH, jobs };
+    let distinct: u64 = within(&named(order, prefix), &limits).iter().map(|tally| tally.distinct).sum();
+    println!("{}: {distinct} different states", order.name());
+    assert!(distinct >= states, "{}: only {distinct} states", order.name());
 }
 
 /// At least 2,000 different states of each order, from every workload.
@@ -80,15 +96,11 @@ fn quota_is_right_after_crashes() {
     }
 }
 
-fn counted(order: Order) -> Vec<Workload> {
-    workloads(order).into_iter().filter(|workload| workload.name.starts_with("quota")).collect()
-}
-
 /// Without a journal all is counted again, files of quota that a crash left in parts of several moments are made again, and
 /// limits that were stable stay.
 #[test]
 fn quota_without_a_journal_is_counted_again() {
-    explored(&counted(Order::Softdep), 3, 5);
+    explored(&named(Order::Softdep, "quota"), 3, 5);
     // The first call is another label, and nothing else was changed that a sync would write.
     let first = crate::workload(Order::Softdep, "quota").into_iter().collect::<Vec<_>>();
     explored(&first, 109, 1);
@@ -99,14 +111,7 @@ fn quota_without_a_journal_is_counted_again() {
 #[ignore = "takes minutes: 20,000 states of each order"]
 fn quota_without_a_journal_for_long() {
     for order in [Order::Softdep, Order::Normal, Order::Sync] {
-        let counted = counted(order);
-        let limits = Limits { seed: 100, states: 20_000, runs: u64::MAX, depth: DEPTH, jobs: 1 };
-        let tallies = explore(&counted, &limits, &|_| ());
-        for WorkloadCounts { workload, runs, distinct, by_e2fsck, violations, .. } in &tallies {
-            println!("{workload}: {runs} runs, {distinct} different states, {by_e2fsck} by e2fsck");
-            violations.iter().for_each(|one| println!("{one}\nplat-lab crash {}", one.arguments()));
-        }
-        assert!(tallies.iter().all(|tally| tally.violations.is_empty()));
+        for_long(order, "quota", 20_000, 1);
     }
 }
 
@@ -115,18 +120,7 @@ fn quota_without_a_journal_for_long() {
 #[test]
 #[ignore = "takes minutes: 10,000 states of each order"]
 fn moving_files_in_all_orders() {
-    for order in Order::ALL {
-        let moving: Vec<_> =
-            workloads(order).into_iter().filter(|workload| workload.name.starts_with("moving")).collect();
-        let limits = Limits { seed: 100, states: 10_000, runs: u64::MAX, depth: DEPTH, jobs: 2 };
-        let tallies = explore(&moving, &limits, &|_| ());
-        let distinct: u64 = tallies.iter().map(|tally| tally.distinct).sum();
-        let violations: Vec<_> =
-            tallies.iter().flat_map(|tally| &tally.violations).map(|one| one.to_string()).collect();
-        assert!(violations.is_empty(), "{}", violations.join("\n"));
-        println!("{}: {distinct} different states", order.name());
-        assert!(distinct >= 10_000);
-    }
+    Order::ALL.into_iter().for_each(|order| for_long(order, "moving", 10_000, 2));
 }
 
 /// Attributes that files share, with lists that come and go in one update, longer: `cargo test -p platfs-crash --lib
@@ -134,18 +128,5 @@ fn moving_files_in_all_orders() {
 #[test]
 #[ignore = "takes minutes: 10,000 states of each order"]
 fn shared_attributes_in_all_orders() {
-    for order in Order::ALL {
-        let sharing: Vec<_> =
-            workloads(order).into_iter().filter(|workload| workload.name.starts_with("sharing")).collect();
-        let limits = Limits { seed: 100, states: 10_000, runs: u64::MAX, depth: DEPTH, jobs: 1 };
-        let tallies = explore(&sharing, &limits, &|_| ());
-        for tally in &tallies {
-            assert!(tally.violations.is_empty(), "{}", tally.violations[0]);
-        }
-        println!(
-            "{}: {} different states",
-            order.name(),
-            tallies.iter().map(|tally| tally.distinct).sum::<u64>()
-        );
-    }
+    Order::ALL.into_iter().for_each(|order| for_long(order, "sharing", 10_000, 1));
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::peers::{Counts, Tunables, WorkDir, missing};
 use crate::table::align;
-use sides::{Files, Outcome, by_kernel, by_port, kernel};
+use sides::{Files, Outcome, by_kernel, by_port, kernel, policy_of};
 use volume::Shape;
 use workloads::{WORKLOADS, Workload};
 
@@ -134,7 +134,7 @@ fn compare(
     let (kernel, chosen) = by_kernel(place, workload.delays, &calls)?;
     let own = set.iter().map(|(name, value)| (name.as_str(), *value));
     let tunables: Tunables<'_> = chosen.into_iter().chain(own).collect();
-    let port = by_port(place, workload.delays, &tunables, &calls)?;
+    let port = by_port(place, policy_of(&sides::kernel()), workload.delays, &tunables, &calls)?;
     Ok(Comparison { kernel, port })
 }
 

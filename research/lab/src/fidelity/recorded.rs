@@ -73,6 +73,7 @@ mod tests {
     use super::super::sides::by_port;
     use super::super::{Comparison, Outcome, WorkDir, chosen};
     use super::*;
+    use platfs::placement::BlockPolicyKind;
 
     const TABLE: &str = include_str!("recorded.txt");
 
@@ -88,7 +89,7 @@ mod tests {
             let calls = workload.calls(seed, count, free);
             let streams = u32::try_from(streams).unwrap();
             let tunables = vec![("mb_max_linear_groups", 4), ("streams", streams)];
-            let port = by_port(&place, workload.delays, &tunables, &calls).unwrap();
+            let port = by_port(&place, BlockPolicyKind::Mballoc, workload.delays, &tunables, &calls).unwrap();
             let kernel = Outcome { counts: Default::default(), files, inodes: Default::default() };
             let found = Comparison { kernel, port };
             assert_eq!(found.identical(), found.files(), "{name}");

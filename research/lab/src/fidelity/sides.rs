@@ -159,7 +159,7 @@ pub(super) fn kernel() -> String {
 }
 
 /// The port that follows a release of Linux; the newest for one that can't be read.
-fn policy_of(release: &str) -> BlockPolicyKind {
+pub(super) fn policy_of(release: &str) -> BlockPolicyKind {
     let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
     match (numbers.next(), numbers.next()) {
         (Some(major), Some(minor)) if (major, minor) < (6, 5) => BlockPolicyKind::Mballoc64,
@@ -168,15 +168,16 @@ fn policy_of(release: &str) -> BlockPolicyKind {
     }
 }
 
-/// By the port, with these tunables.
+/// By a port, with these tunables.
 pub(super) fn by_port(
     place: &WorkDir,
+    policy: BlockPolicyKind,
     delays: bool,
     tunables: &Tunables<'_>,
     calls: &[Op],
 ) -> Result<Outcome, String> {
     fresh(place)?;
-    let how = OpenOptions::new().policy(policy_of(&kernel())).directories(DirectoryPolicyKind::Orlov);
+    let how = OpenOptions::new().policy(policy).directories(DirectoryPolicyKind::Orlov);
     let how = how.tunables(tunables).delay(if delays { DELAY } else { 0 });
     let library = Library::<Computer>::on_image(&place.image(), &how)?;
     library.volume().space().load_bitmaps().map_err(|error| error.to_string())?;

@@ -445,4 +445,14 @@ mod tests {
         let counts = by_library(&place, &options, &CASES[0], Vec::new()).unwrap();
         assert!(counts["reqs"] > 0 && counts["extents_scanned"] > 0, "{counts:?}");
     }
+
+    #[test]
+    fn criteria_that_had_numbers_have_names() {
+        let old = "mballoc:\n\tcr0_stats:\n\t\thits: 3\n\tcr1_stats:\n\t\thits: 4\n\tcr2_stats:\n\t\thits: 5\n\
+                   \tcr3_stats:\n\t\thits: 6\n";
+        let counts = read_mb_stats(old);
+        let of = |name: &str| counts.get(&format!("{name}: hits")).copied();
+        let hits = ["p2_aligned", "goal_fast", "goal_slow", "any_free"].map(of);
+        assert_eq!(hits, [Some(3), Some(4), Some(5), Some(6)]);
+    }
 }

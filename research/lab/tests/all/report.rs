@@ -62,6 +62,15 @@ fn report(scratch: &Scratch, results: &Path) -> PathBuf {
     page
 }
 
+/// The page of some lines of results, and a browser; `None` if there is none here.
+fn page_of(test: &str, lines: &str) -> Option<(Scratch, PathBuf, Browser)> {
+    let scratch = Scratch::new(test);
+    let results = scratch.join("results.jsonl");
+    std::fs::write(&results, lines).unwrap();
+    let page = report(&scratch, &results);
+    Some((scratch, page, Browser::start(test)?))
+}
+
 /// Every figure was drawn and shows something; nothing was said on the console.
 fn sound(browser: &Browser, figures: i64) {
     let empty = "return [...document.querySelectorAll('figure[data-plot] .draw')].filter((d) => !(+d.dataset.marks > 0) || !d.querySelector('svg')).length";
@@ -74,11 +83,7 @@ fn sound(browser: &Browser, figures: i64) {
 
 #[test]
 fn every_kind_of_line_is_shown_and_no_name_becomes_markup() {
-    let scratch = Scratch::new("report");
-    let results = scratch.join("results.jsonl");
-    std::fs::write(&results, every_kind()).unwrap();
-    let page = report(&scratch, &results);
-    let Some(browser) = Browser::start("report") else { return };
+    let Some((_scratch, page, browser)) = page_of("report", &every_kind()) else { return };
     browser.open(&page);
     // Two of dots, a curve, criteria, aging.
     sound(&browser, 5);
@@ -116,8 +121,6 @@ fn every_kind_of_line_is_shown_and_no_name_becomes_markup() {
 /// On a wide screen and on a telephone the page is as wide as the window; what is wider scrolls in a box of its own.
 #[test]
 fn nothing_is_wider_than_the_window() {
-    let scratch = Scratch::new("report-wide");
-    let results = scratch.join("results.jsonl");
     let mut text = every_kind();
     for case in 0..12 {
         for system in 0..9 {
@@ -134,9 +137,7 @@ fn nothing_is_wider_than_the_window() {
         "{{\"kind\":\"verdict\",\"table\":\"{0}\",\"text\":\"{0}\",\"holds\":false,\"detail\":\"{0}\"}}",
         "unbroken".repeat(30)
     );
-    std::fs::write(&results, text).unwrap();
-    let page = report(&scratch, &results);
-    let Some(browser) = Browser::start("report wide") else { return };
+    let Some((_scratch, page, browser)) = page_of("report-wide", &text) else { return };
     for width in [1280, 400] {
         let metrics =
             serde_json::json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
@@ -156,11 +157,7 @@ fn nothing_is_wider_than_the_window() {
 
 #[test]
 fn switches_and_keys_work_and_dark_is_dark() {
-    let scratch = Scratch::new("report-switches");
-    let results = scratch.join("results.jsonl");
-    std::fs::write(&results, every_kind()).unwrap();
-    let page = report(&scratch, &results);
-    let Some(browser) = Browser::start("report switches") else { return };
+    let Some((_scratch, page, browser)) = page_of("report-switches", &every_kind()) else { return };
     browser.open(&page);
     let marks = "return [...document.querySelectorAll('figure[data-plot] .draw')].map((d) => +d.dataset.marks).reduce((a, b) => a + b)";
     let before = browser.run(marks).as_i64().unwrap();

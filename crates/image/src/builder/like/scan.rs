@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use ondisk::invariant_or;
+use ondisk::invariant;
 use ondisk::units::saturated;
 use platfs::ondisk::inode::{FileType, InodeFlags};
 use platfs::ondisk::units::InodeNumber;
@@ -92,7 +92,7 @@ impl<'c> Scan<'c> {
         let mut scanner = Scanner { scan, was, source, buffer, claimed, both: Vec::new(), meter };
         // The order counts: inodes are claimed by name first, since a file that stays where it is must not lose its inode to
         // a copy of it elsewhere. Only what no name has claimed is left to `renamed`.
-        scanner.claim(catalogue.root(), InodeNumber::ROOT);
+        scanner.claim(catalogue.root(), InodeNumber::ROOT)?;
         scanner.directories()?;
         scanner.names();
         let summary = catalogue.summary();
@@ -114,10 +114,11 @@ impl<'c> Scan<'c> {
 }
 
 impl<'c> Scanner<'_, 'c> {
-    fn claim(&mut self, node: NodeId, number: InodeNumber) {
+    fn claim(&mut self, node: NodeId, number: InodeNumber) -> Result<(), BuildError> {
         let slot = self.scan.kept.get_mut(node.index());
-        *invariant_or!(slot, return, "each node has a place for its inode") = Some(number);
+        *invariant!(slot, "each node has a place for its inode") = Some(number);
         self.claimed.insert(number, node);
+        Ok(())
     }
 
     /// Goes through the directories that both have, and lets files keep their inodes.
@@ -134,7 +135,7 @@ impl<'c> Scanner<'_, 'c> {
                     continue;
                 }
                 if self.is_kind(child, inode, kind)? {
-                    self.claim(child, inode);
+                    self.claim(child, inode)?;
                     if kind == FileType::Directory {
                         waiting.push((child, inode));
                     }
@@ -235,7 +236,7 @@ impl<'c> Scanner<'_, 'c> {
             if let Some(place) = found {
                 // Taken out of the list: two new files with equal contents must not share an inode.
                 let number = candidates.remove(place);
-                self.claim(node, number);
+                self.claim(node, number)?;
                 self.scan.update.renamed += 1;
             }
         }

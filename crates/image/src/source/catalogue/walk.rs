@@ -2,6 +2,7 @@
 //! each followed by its own entries.
 
 use super::{Catalogue, Child, NodeId};
+use ondisk::invariant_or;
 
 /// One name met by a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +43,7 @@ impl<'c> Walk<'c> {
     fn enter(&mut self, directory: NodeId) {
         let range = self.catalogue.range(directory);
         let children = self.catalogue.children.get(range.start as usize..range.end as usize);
-        self.open.push((directory, children.unwrap_or_default()));
+        self.open.push((directory, invariant_or!(children, &[], "entries of a directory lie in the table")));
     }
 
     /// Marks a node as met; true the first time.

@@ -208,7 +208,7 @@ fn a_growth_too_large_for_the_journal_is_made_in_steps() {
     fsck::assert_clean(&image);
 }
 
-/// There were at most 64 while a volume was open.
+/// A volume that stayed open could change its size at most 64 times.
 #[test]
 fn a_volume_gets_another_size_a_hundred_times_while_it_is_open() {
     if !tool::have_tools("resize", &["mke2fs", "e2fsck"]) {
