@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 log=$(mktemp) skipped=$(mktemp)
 trap 'rm -f "$log" "$skipped"' EXIT
 export PLATFS_SKIPPED=$skipped
-# More than processors: tests wait for disks, mounts and other programs for much of their time.
+# More threads than processors: tests wait for disks, mounts and other programs for much of their time.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2))}
 "${CARGO:-cargo}" test --workspace --no-fail-fast "$@" 2>&1 | tee "$log"
 code=${PIPESTATUS[0]}

@@ -1,5 +1,6 @@
 /*
- * platfs: ext2, ext3 and ext4 images without a mount, without root, without the kernel's driver.
+ * platfs: ext2, ext3 and ext4 images, read, changed, built, checked and mounted without the kernel's driver. Only
+ * platfs_mount needs root, or fusermount3.
  *
  * Failures. A function that can fail returns -1, or NULL where it returns a pointer. Then errno has the number that Linux
  * would give (ENOENT, ENOSPC, EUCLEAN for a broken structure, ...), and platfs_error() the text. No function ends the

@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use platfs_serve::mount::error::{MountError, Why};
+use platfs_serve::refusal::Refusal;
 use serde_json::{Map, Value, json};
 
 use crate::image::ImageError;
@@ -108,13 +109,13 @@ impl Trouble {
         Trouble { lacks: None, ..self.and(remedy) }
     }
 
-    /// Failure that the server of a mount tells of, as a text.
+    /// Failure that the server of a mount tells of. Its number does not say if blocks or inodes lack; its words do.
     #[must_use]
-    pub fn told(text: String) -> Self {
+    pub fn told(why: Refusal) -> Self {
         let full = [platfs::Error::NoSpace, platfs::Error::NoInodes];
-        let full = full.into_iter().find(|error| text.ends_with(&error.to_string()));
-        let kind = full.as_ref().map_or(FAILED, |error| kind_of(error.errno()));
-        Trouble { text, file: None, kind, lacks: full.as_ref().and_then(Lack::of) }
+        let lacks = full.into_iter().find(|error| why.words.ends_with(&error.to_string()));
+        let kind = kind_of(why.errno);
+        Trouble { text: why.words, file: None, kind, lacks: lacks.as_ref().and_then(Lack::of) }
     }
 }
 
@@ -145,6 +146,9 @@ fn kind_of(number: i32) -> &'static str {
 fn kind(what: &dyn Any) -> &'static str {
     if let Some(error) = what.downcast_ref::<platfs::Error>() {
         return kind_of(error.errno());
+    }
+    if let Some(refusal) = what.downcast_ref::<Refusal>() {
+        return kind_of(refusal.errno);
     }
     match (what.downcast_ref::<io::Error>(), what.downcast_ref::<ImageError>()) {
         (Some(error), _) | (_, Some(ImageError::Io(error))) => kind_of_host(error),

@@ -1,6 +1,7 @@
 //! Remedy of a full volume: the command that makes it larger, by as much as the work needs.
 //!
-//! Owns: this command line. Excludes what is full, which the error says, and making it larger.
+//! Owns: this command line, and how many bytes the work needs. Excludes what is full, which the error says, and growing
+//! itself.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -33,7 +34,8 @@ pub fn remedied(failure: Failure, image: &OsStr, needs: impl FnOnce() -> u64) ->
 /// Growth in MiB, with room for the tables of the new groups.
 fn more(lack: Lack, needs: u64) -> u64 {
     let tables = needs / 4 + 2 * MIB;
-    let least = if lack == Lack::Inodes { GROUP } else { 0 };
+    // An inode for each 16 KiB is what mke2fs makes; a file counts as no less than 4 KiB here.
+    let least = if lack == Lack::Inodes { needs.saturating_mul(3).saturating_add(GROUP) } else { 0 };
     needs.saturating_add(tables).saturating_add(least).div_ceil(MIB)
 }
 
@@ -44,12 +46,21 @@ fn command(name: &OsStr, more: u64) -> String {
     }
     let spec = image::parse(name);
     let is_device = path::facts(&spec.path).is_ok_and(|facts| facts.kind == Kind::BlockDevice);
-    match spec.part {
-        Part::Whole if is_device => {
+    let file = Shown(spec.path.as_os_str().as_bytes());
+    match (spec.part, is_device) {
+        (Part::Whole | Part::From(_), true) => {
             format!("`plat resize {shown}` takes what the device has behind the volume")
         }
-        Part::Whole => format!("`plat resize {shown} +{more}M` makes the volume larger"),
-        _ => format!("`plat resize --grow-partition {shown}` takes what is free behind the partition"),
+        (Part::Whole, false) => format!("`plat resize {shown} +{more}M` makes the volume larger"),
+        (Part::From(_), false) => {
+            format!("`truncate -s +{more}M {file} && plat resize {shown}` makes the volume larger")
+        }
+        (_, true) => {
+            format!("growpart or parted makes the partition larger, `plat resize {shown}` then the volume")
+        }
+        (_, false) => {
+            format!("`plat resize --grow-partition {shown}` takes what is free behind the partition")
+        }
     }
 }
 

@@ -1,15 +1,15 @@
 //! Panics of the command.
 //!
-//! Owns: what is printed of one where memory is limited. Excludes what becomes of the work, which each caller of a thread sees to.
+//! Owns: the message of a panic where memory is limited. Excludes the end of the work, which the caller of a thread sees to.
 
 use std::io::{self, Write};
 
 use rustix::process::{Resource, getrlimit};
 
-/// Has a panic print its words alone where the address space is limited, and not the calls that led to it. Those take memory,
-/// and are printed under a lock of the standard library which an allocation that fails takes too: a thread that panics for
-/// lack of memory (a new one without room for its second stack, say) would wait for itself for ever, and with it the process.
-/// To be called before there are threads.
+/// Where the address space is limited, a panic prints its message alone, without the calls that led to it. To print the
+/// calls takes memory, under a lock of the standard library that a failing allocation takes, too: a thread that panics for
+/// lack of memory (a new one without room for its second stack, say) would wait for itself for ever, and the process with
+/// it. To be called before there are threads.
 pub(crate) fn without_calls() {
     if getrlimit(Resource::As).current.is_none() {
         return;

@@ -67,7 +67,7 @@ impl Target {
         &self.image
     }
 
-    /// A failure with the remedy, if the volume is full; work that brings much says before how much it needs.
+    /// Adds the remedy to a failure of a full volume. Commands that bring much have added one with their size before.
     fn remedied(&self, failure: Failure) -> Failure {
         larger::remedied(failure, &self.image, || 0)
     }

@@ -24,7 +24,7 @@ pub fn skip_allowed(test: &str, reason: &str) {
     let line = format!("SKIPPED: {test} - {reason}\n");
     // A lost message is better than a failed test.
     let _ = io::stderr().write_all(line.as_bytes());
-    // Messages of side by side tests lie between one another there, so `scripts/test.sh` names a file of its own.
+    // Messages of tests that run side by side are mixed on standard error, so `scripts/test.sh` names a file of its own.
     if let Some(path) = env::var_os("PLATFS_SKIPPED") {
         let file = fs::File::options().append(true).open(path);
         let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
@@ -51,7 +51,7 @@ pub fn have_root(test: &str) -> bool {
     root
 }
 
-/// Returns true if this process has the capabilities that root has.
+/// Returns true if this process may mount, make devices, and act for other users, as root may.
 pub fn administers() -> bool {
     use rustix::thread::CapabilitySet;
     let wanted =

@@ -201,9 +201,15 @@ impl Build {
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         if self.sources().is_empty() {
-            let only = image::shown(self.image()).to_string();
-            let line = format!("plat build {only} {}.img", only.trim_end_matches('/'));
-            return Err(Failure::Usage(format!("the image to make is missing, it comes last: `{line}`")));
+            let (only, shown) = (self.image(), image::shown(self.image()).to_string());
+            let has_name = only != "-" && Path::new(only).file_name().is_some();
+            let name = if has_name { shown.trim_end_matches('/') } else { "new" };
+            return Err(Failure::Usage(match only == "-" || platfs_host::path::is_there(only) {
+                true => {
+                    format!("the image to make is missing, it comes last: `plat build {shown} {name}.img`")
+                }
+                false => format!("the source is missing, it comes first: `plat build SOURCE {shown}`"),
+            }));
         }
         if self.like.is_some() && !self.relayout && self.format.is_stated() {
             let what = "--like takes the format of the older image; --relayout lets format options be given";

@@ -92,6 +92,14 @@ impl Target<'_> {
     }
 }
 
+/// A failure of the kernel in the mount: what is full there is the volume.
+fn in_mount(path: &Path, error: io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::StorageFull => live::host(path.as_os_str(), platfs::Error::NoSpace),
+        _ => live::host(path.as_os_str(), error),
+    }
+}
+
 fn directory_at(mount: &Directory, path: &Path) -> io::Result<Directory> {
     match inside(mount, path)?.1 {
         Opened::Directory(directory) => Ok(directory),
@@ -124,8 +132,10 @@ fn one(
         let spool = SourceOptions::new().spooled(progress::stdin(), "standard input");
         let spool = spool.map_err(|error| Failure::Failed(error.to_string().into()))?;
         let file = spool.file().ok_or_else(|| Failure::Failed("standard input: no file".into()))?;
-        let name = copies.name.clone();
-        return copies.contents(file, &name).and_then(|copy| copies.own(&copy));
+        let (name, path) = (copies.name.clone(), copies.path.clone());
+        let copied = copies.contents(file, &name).and_then(|copy| copies.own(&copy));
+        let mount = larger::mount_of(path.as_os_str());
+        return copied.map_err(|failure| larger::remedied(failure, mount, || spool.bytes()));
     }
     let found = named(source).map_err(failed)?;
     if let Some(what) = refused_alone(&found).filter(|_| !how.recursive) {
@@ -163,7 +173,7 @@ struct Copies<'a, 'c> {
 
 impl Copies<'_, '_> {
     fn there(&self, error: io::Error) -> Failure {
-        live::host(self.path.as_os_str(), error)
+        in_mount(&self.path, error)
     }
 
     /// A file, by the server, which does it at once. It says which one it has made: that one gets its owner and set-id bits,
@@ -203,7 +213,7 @@ impl Copies<'_, '_> {
     }
 
     fn entry(&mut self, entry: &Entry<'_>, opened: &Opened, name: &OsStr) -> Result<(), Failure> {
-        let there = |path: &Path, error| live::host(path.as_os_str(), error);
+        let there = in_mount;
         let has_others = self.how.recursive && entry.facts.links > 1;
         if let Some(first) = self.links.first(entry.facts.id).filter(|_| has_others) {
             let linked =

@@ -123,7 +123,7 @@ pub(super) fn ask(
     file: Option<&dyn AsFd>,
 ) -> Result<Done, Failure> {
     let (done, said) = sent(Asked { verb, flags, numbers: [] }, places, file)?;
-    said.map_err(|why| Failure::Failed(Trouble::told(why.words)))?.iter().for_each(|line| console.warn(line));
+    said.map_err(|why| Failure::Failed(Trouble::told(why)))?.iter().for_each(|line| console.warn(line));
     Ok(done)
 }
 
@@ -140,7 +140,7 @@ pub(super) fn ask_for_report<const N: usize>(
     if !is_remedy {
         handed.map_err(|error| host(path, io::Error::from(error)))?;
     }
-    let lines = sent(asked, &[found], None)?.1.map_err(|why| Failure::Failed(Trouble::told(why.words)))?;
+    let lines = sent(asked, &[found], None)?.1.map_err(|why| Failure::Failed(Trouble::told(why)))?;
     report::from_lines(&lines).ok_or_else(|| host(path, "the server's report can't be understood"))
 }
 
@@ -221,7 +221,7 @@ pub(super) fn ask_with(
     let copy = if lies_in(&place, file).map_err(failed)? { Some(copied(file)?) } else { None };
     let file = copy.as_ref().unwrap_or(file);
     let (done, said) = sent(Asked { verb, flags, numbers: [] }, &[place], Some(file as &dyn AsFd))?;
-    Ok((done, said.map_err(|why| Failure::Failed(Trouble::told(why.words)))?))
+    Ok((done, said.map_err(|why| Failure::Failed(Trouble::told(why)))?))
 }
 
 /// A copy of a file, with its permissions and times.

@@ -251,8 +251,8 @@ impl Command {
         }
     }
 
-    /// Returns true if the command starts no other program and connects to no host, where it has no cage. Unmounting may
-    /// take a helper.
+    /// Returns true if a command without a cage starts no other program and connects to no host. Only `umount` may start
+    /// one, fusermount3.
     #[must_use]
     pub fn runs_alone(&self) -> bool {
         !matches!(self, Command::Umount(_))

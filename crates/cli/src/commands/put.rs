@@ -190,12 +190,15 @@ impl Put {
 /// A line that names one path behind the image: where it goes is missing, or the image.
 fn no_target(image: &OsStr, path: &OsStr) -> Failure {
     let (image, shown) = (Shown(image.as_bytes()), Shown(path.as_bytes()));
-    Failure::Usage(match Path::new(path).file_name().filter(|_| platfs_host::path::is_there(path)) {
-        Some(name) => format!(
+    // A path of an image begins with a slash, and seldom leads to anything on the host.
+    let is_inside = path.as_bytes().starts_with(b"/") && !platfs_host::path::is_there(path);
+    let name = Path::new(path).file_name().filter(|_| path != "-").unwrap_or(OsStr::new("NAME"));
+    Failure::Usage(match is_inside {
+        false => format!(
             "where the copy goes is missing, it comes last: `plat put {image} {shown} /{}`",
             Shown(name.as_bytes())
         ),
-        None => format!("the image is missing, it comes first: `plat put IMAGE {image} {shown}`"),
+        true => format!("the image is missing, it comes first: `plat put IMAGE {image} {shown}`"),
     })
 }
 

@@ -36,7 +36,7 @@ impl Stats {
     }
 }
 
-/// Shows statistics for people. They are another program's words, who may be a stranger.
+/// Shows statistics for people. The words come from the server, which may be a stranger's.
 fn show(out: &mut dyn Write, statistics: &Map<String, Value>) -> std::io::Result<()> {
     let empty = Map::new();
     let part = |name: &str| statistics.get(name).and_then(Value::as_object).unwrap_or(&empty);

@@ -49,11 +49,10 @@ impl Trim {
 
     pub(super) fn run(&self, console: &mut Console<'_>) -> Result<(), Failure> {
         let name = self.image.name();
-        let length = self.length.unwrap_or(u64::MAX);
+        let end = self.offset.saturating_add(self.length.unwrap_or(u64::MAX));
         if platfs_host::path::is_directory(name) {
-            return self.of_mount(name, length, console);
+            return self.of_mount(name, end, console);
         }
-        let end = self.offset.saturating_add(length);
         if self.dry_run {
             let image = OpenImage::open(name, console)?;
             let free = self.free(&image, end).map_err(|error| image.whole(&error))?;
@@ -70,14 +69,13 @@ impl Trim {
         self.say(console, &shown, trimmed)
     }
 
-    fn of_mount(&self, name: &OsStr, length: u64, console: &mut Console<'_>) -> Result<(), Failure> {
+    fn of_mount(&self, name: &OsStr, end: u64, console: &mut Console<'_>) -> Result<(), Failure> {
         use std::os::unix::ffi::OsStrExt;
         let shown = Shown(name.as_bytes()).to_string();
         if self.dry_run {
             return Err(Failure::Usage(format!("{shown}: only an image can be asked what would be done")));
         }
-        let done =
-            trimming::trim(Path::new(name), self.offset..self.offset.saturating_add(length), self.min_extent);
+        let done = trimming::trim(Path::new(name), self.offset..end, self.min_extent);
         self.say(console, &shown, done.map_err(|error| Failure::about(&shown, error))?)
     }
 

@@ -134,13 +134,13 @@ _plat_words() {
 }
 "#;
 
-/// Completes behind an `@`, a `#`, or an image, as for bash.
+/// Completes partitions behind `@`, volumes behind `#`, and paths behind an image, as for bash.
 const FOR_ZSH: &str = r#"
 _plat_files() {
-    # Words of the line may lack the command, and options may stand before the image.
+    # The command may be among the words, and options may stand before the image.
     local typed=${(Q)words[CURRENT]} command=${${curcontext#*plat-command-}%%:*} above= image word
     local -a names
-    for word in "${(@Q)words[1,CURRENT-1]}"; do [[ -z $image && -f $word ]] && image=$word; done
+    for word in "${(@Q)words[1,CURRENT-1]}"; do [[ -z $image && $word != $command && -f $word ]] && image=$word; done
     case $typed in
         *://*'#'*)
             above=${typed%%'#'*}
@@ -164,11 +164,12 @@ _plat_files() {
 }
 "#;
 
-/// Completes so in fish.
+/// Completes the same in fish.
 const FOR_FISH: &str = r#"
 function __plat_named
     set -l words (commandline -opc)
     set -l typed (commandline -ct)
+    string match -q -- '-*' $typed; and return 0
     set -l above (string match -r '^.*/' -- $typed)
     set -l inside ls tree stat cat rm mv cp ln mkdir chmod chown xattr fallocate convert frag
     string match -q '/*' -- $typed; and set -a inside get put
@@ -185,7 +186,7 @@ function __plat_named
             plat ls -1 $words[3] /$above 2>/dev/null | string replace -r '^' -- "$above"
     end
 end
-complete -c plat -f -n 'count (__plat_named) >/dev/null' -a '(__plat_named)'
+complete -c plat -f -n 'set -g __plat_found (__plat_named); count $__plat_found >/dev/null' -a '$__plat_found'
 "#;
 
 /// A script with what is added to it.

@@ -20,6 +20,23 @@ fn assert_holds(test: &str, image: &Path, source: &Snapshot, rules: Rules) {
     }
 }
 
+/// A file system in memory on a directory, which ends with this value.
+struct InMemory<'p>(&'p Path);
+
+impl<'p> InMemory<'p> {
+    fn new(place: &'p Path, size: &str) -> Self {
+        let mut mount = tool::command("mount");
+        tool::run(mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]).arg(place));
+        InMemory(place)
+    }
+}
+
+impl Drop for InMemory<'_> {
+    fn drop(&mut self) {
+        let _ = tool::command("umount").arg("-l").arg(self.0).status();
+    }
+}
+
 /// Tree that GNU tar makes of `archive`.
 fn extracted(archive: &Path, into: &Path) -> Snapshot {
     fs::create_dir_all(into).unwrap();

@@ -279,6 +279,7 @@ const FILLING: &[&str] = &[
     "plat fallocate -l 9M v.img /half",
     "plat put m numbers /f",
     "plat put -r m tree /",
+    "plat put -r m bare /",
     "plat import m tree.tar",
     "plat cp m/most m/copy",
 ];
@@ -295,7 +296,7 @@ fn a_full_volume_names_how_it_becomes_large_enough() {
         let output = user.shell(line).output().unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    let ready = "mkdir -p m tree/d many && seq 1000000 >numbers && head -c 600000 numbers >half && head -c 3800000 numbers >most && cp numbers tree/d && \
+    let ready = "mkdir -p m tree/d many bare && (cd bare && seq 3000 | xargs mkdir) && seq 1000000 >numbers && head -c 600000 numbers >half && head -c 3800000 numbers >most && cp numbers tree/d && \
                  tar -cf tree.tar tree && split -n 300 half many/";
     assert!(said(ready).0);
     for line in FILLING {

@@ -103,7 +103,7 @@ done
 cat hits
 "#;
 
-/// A script for `shell` that loads the completions and prints what `plat ch` and `plat ls --re` may become.
+/// Loads the completions into a shell and returns what it offers for the lines; nothing if the shell is not installed.
 fn completed(shell: &str, script: &Path) -> Option<String> {
     let home = script.parent().unwrap();
     let script = script.to_str().unwrap();
@@ -129,7 +129,7 @@ fn completed(shell: &str, script: &Path) -> Option<String> {
             format!("{FOR_VALUES}\n{}", BY_TAB.replace("LINES", LINES))
         }
     };
-    if !tool::have_tools("completions_work_in_the_shells", &[shell, "sfdisk"]) {
+    if !tool::have_tools("completions_work_in_the_shells", &[shell, "sfdisk", "timeout"]) {
         return None;
     }
     let flag = if shell == "zsh" { "-fc" } else { "-c" };
@@ -137,8 +137,10 @@ fn completed(shell: &str, script: &Path) -> Option<String> {
     fs::create_dir(&place).unwrap();
     let found = Path::new(env!("CARGO_BIN_EXE_plat")).parent().unwrap().display();
     let found = format!("{found}:{}", std::env::var("PATH").unwrap());
-    let mut command = tool::command(shell);
-    command.args([flag, &words]).envs([("HOME", home), ("ZDOTDIR", home)]).env("PATH", found);
+    // A completion that does not come to its end is a failure.
+    let mut command = tool::command("timeout");
+    command.arg("300").arg(tool::find(shell).unwrap()).args([flag, &words]);
+    command.envs([("HOME", home), ("ZDOTDIR", home)]).env("PATH", found);
     let output = command.current_dir(place).output().unwrap();
     assert!(output.status.success(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
     Some(String::from_utf8(output.stdout).unwrap())

@@ -369,7 +369,7 @@ fn a_limit_of_quota_is_kept_by_write() {
     if !ready(test) {
         return;
     }
-    // The reserve does not bind a thread with the capability, so this one gives it up. It serves this test alone.
+    // A limit of quota does not bind a thread with the capability, so this one gives it up. It serves this test alone.
     let mut sets = rustix::thread::capabilities(None).unwrap();
     sets.effective.remove(rustix::thread::CapabilitySet::SYS_RESOURCE);
     rustix::thread::set_capabilities(None, sets).unwrap();
@@ -442,9 +442,12 @@ fn limits_and_the_reserve_ask_for_a_capability() {
         let len = fs::metadata(&target).unwrap().len();
         let done = (said.status.success(), len > 4 * MIB);
         assert_eq!(done, (*passes, *passes), "{options} {who:?}: {len} bytes, {said:?}");
+        let words = |said: &std::process::Output| String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(*passes || words(&said).contains("Disk quota exceeded"), "{options} {who:?}: {said:?}");
         let said = write("0", "count=9999");
         let left = full.room();
-        assert!(!said.status.success(), "{options} {who:?}: it takes all there is");
+        let is_full = words(&said).contains("No space left on device");
+        assert!(!said.status.success() && is_full, "{options} {who:?}: it takes all there is: {said:?}");
         assert_eq!(left < 4 * MIB, *takes, "{options} {who:?}: {left} left, {said:?}");
         full.judge(&Accepted::default());
     }

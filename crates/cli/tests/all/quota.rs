@@ -149,7 +149,7 @@ fn a_writer_hears_of_the_limit_from_write() {
             // What is deleted is given back once it is stable.
             File::open(mounted.path()).unwrap().sync_all().unwrap();
         }
-        // Root is not bound.
+        // A limit binds the owner of a file: root's files have none.
         fs::write(mounted.path().join("root"), vec![1; 40 << 20]).unwrap();
         fs::remove_file(mounted.path().join("root")).unwrap();
         end(&image, mounted);

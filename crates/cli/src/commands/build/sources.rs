@@ -77,7 +77,7 @@ impl Build {
         }
     }
 
-    /// Tells if a source may be unpacked beside the image.
+    /// Returns true if what is unpacked of a source lies beside the image while it is read.
     pub(super) fn keeps_beside(&self) -> bool {
         let is_beside = self.spool() == cage::above(&image::parse(self.image()).path);
         is_beside && self.sources().iter().any(|source| source == "-" || path::is_file(source))

@@ -11,9 +11,9 @@ use crate::text::Shown;
 const SHADES: [char; 6] = ['\u{b7}', '\u{2591}', '\u{2592}', '\u{2593}', '\u{2588}', '\u{2588}'];
 /// Scale in colours of 256: grey, then blue over teal to yellow.
 const COLORS: [u8; 6] = [240, 24, 30, 72, 143, 221];
-/// Sign of what holds no more than the format's own blocks: of a large volume nearly each cell has some.
+/// Sign for cells in which only the format's own blocks are used (tables, bitmaps), as in most cells of a large volume.
 const OWN: char = '-';
-/// Most lines of the map, so that it fits a terminal of 24 with its head; cells are joined if they are more.
+/// Most lines of the map: with its head it fits a terminal of 24 lines. Cells are joined where there would be more.
 const LINES: usize = 18;
 
 /// Which shade a level has: nothing and all have their own.

@@ -1,6 +1,7 @@
 //! Sources as other programs leave them: layers of overlayfs, archives that were cut off, tables of Android, builds under
 //! fakeroot; outputs at odd places; trees in use.
 
+use super::InMemory;
 use super::{assert_holds, extracted};
 use crate::support::{build, caged, fail, plat, succeed};
 use std::fs::{self, File};
@@ -664,8 +665,7 @@ fn lack_of_room_below_a_partition_is_told_as_it_is() {
     fs::create_dir(&tree).unwrap();
     // No byte of it is zero, so that nothing of it is a hole.
     fs::write(tree.join("f"), vec![1; 12 << 20]).unwrap();
-    tool::run(tool::command("mount").args(["-t", "tmpfs", "-o", "size=6M", "none"]).arg(&full));
-    let filled = Filled(&full);
+    let filled = InMemory::new(&full, "6M");
     let disk = full.join("disk");
     File::create(&disk).unwrap().set_len(64 << 20).unwrap();
     tables(&disk, "label: dos\nstart=2048\n");
@@ -677,15 +677,6 @@ fn lack_of_room_below_a_partition_is_told_as_it_is() {
     assert!(said(&on).contains("no room") && said(&on).contains("overwritten in part"), "{}", said(&on));
     assert!(said(&new).contains("no room") && said(&new).contains("nothing is left of it"), "{}", said(&new));
     assert_eq!(left, 1);
-}
-
-/// A small file system in memory that ends with this value.
-struct Filled<'p>(&'p Path);
-
-impl Drop for Filled<'_> {
-    fn drop(&mut self) {
-        let _ = tool::command("umount").arg("-l").arg(self.0).status();
-    }
 }
 
 /// Gives a disk a partition table, in the language of sfdisk.

@@ -3,6 +3,7 @@
 
 use platfs_image::archive::{Device, Entry, EntryKind, Times, Writer, Xattr};
 
+use super::InMemory;
 use crate::support::{build, fail, plat, succeed};
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -248,12 +249,7 @@ fn what_is_unpacked_lies_where_there_is_room() {
     for (archive, option) in [(&plain, "-cf"), (&packed, "-czf")] {
         tool::run(tool::command("tar").arg(option).arg(archive).arg("-C").arg(&tree).arg("."));
     }
-    let mount = |size: &str, place: &Path| {
-        tool::run(tool::command("mount").args(["-t", "tmpfs", "-o", size, "none"]).arg(place));
-    };
-    mount("size=20M", &room);
-    mount("size=4M", &tiny);
-    let _gone = [Unmounted(&room), Unmounted(&tiny)];
+    let _gone = [InMemory::new(&room, "20M"), InMemory::new(&tiny, "4M")];
     let image = room.join("x.img");
     let built = |source: &Path, spool: Option<&Path>| {
         let mut command = plat(&["build", "-q", "--size", "16M", "-O", "^has_journal"]);
@@ -270,6 +266,7 @@ fn what_is_unpacked_lies_where_there_is_room() {
         let (done, said) = built(source, None);
         assert!(!done && said.contains("TMPDIR names another"), "{said}");
         assert_eq!(fs::read_dir(&room).unwrap().count(), 0, "{source:?}");
+        wait_until_empty(&room);
         let (done, said) = built(source, Some(&elsewhere));
         assert!(done, "{source:?}: {said}");
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
@@ -298,14 +295,5 @@ fn wait_until_empty(mounted: &Path) {
             found.f_blocks - found.f_bfree
         );
         thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// A directory on which nothing is mounted once this is gone.
-struct Unmounted<'p>(&'p Path);
-
-impl Drop for Unmounted<'_> {
-    fn drop(&mut self) {
-        let _ = tool::command("umount").arg("-l").arg(self.0).status();
     }
 }

@@ -335,55 +335,23 @@ fn stores(rounds: u64) {
     assert!(swaps.iter().sum::<u64>() >= 7 * rounds, "too few exchanges: {swaps:?}");
 }
 
-/// Verbs that copy to and from a mount.
-fn mounts(rounds: u64) {
-    let test = "swapped_mounts";
-    if !have(test) {
-        return;
-    }
-    let scratch = Scratch::new(test);
-    let victim = Victim::new(&scratch);
-    let image = volume(&scratch, "-t ext4 -b 4096", "64M");
-    let mounted = Mounted::new(&image, &["-o", "rw"]).unwrap();
-    let (inside, home) = (mounted.path().join("inside"), scratch.join("home"));
-    for path in [&inside, &home] {
-        fs::create_dir(path).unwrap();
-    }
-    harmless(&inside, &victim);
-    let source = scratch.join("source");
-    fs::create_dir(&source).unwrap();
-    harmless(&source, &victim);
-    let (out, to) = (home.join("out"), mounted.path().join("to"));
-    let mut swaps = [0; 4];
-    let verbs = ["get of what is swapped", "get into it", "put of it", "put into it"];
-    for round in 0..rounds {
-        for (verb, swaps) in verbs.into_iter().zip(&mut swaps) {
-            clear(&home, &victim);
-            let _ = fs::remove_dir_all(&to);
-            fs::create_dir(&to).unwrap();
-            symlink(&victim.path, to.join("link")).unwrap();
-            let put = |to: &str| plat(&["put", "-r"], &[mounted.path(), &source.join("tree"), Path::new(to)]);
-            let get = || plat(&["get", "-r"], &[mounted.path(), Path::new("inside/tree"), &out]);
-            *swaps += match verb {
-                "get of what is swapped" => beside(swap_source(&inside), get),
-                "get into it" => beside(swap_output(&home), get),
-                "put of it" => beside(swap_source(&source), || put("to/new")),
-                _ => beside(swap_output(&to), || put("to/new")),
-            };
-            for copy in [&home, &to] {
-                assert_nothing_leaked(copy, round, verb);
-            }
-            victim.judge(round, verb);
-        }
-    }
-    println!("{verbs:?} of a mount: {rounds} rounds each, {swaps:?} exchanges");
-    assert!(swaps.iter().all(|swaps| *swaps >= rounds), "too few exchanges: {swaps:?}");
-    mounted.unmount();
+/// Places that verbs on a mount work with: two in the mount, two of the host.
+struct Places {
+    mount: PathBuf,
+    inside: PathBuf,
+    to: PathBuf,
+    source: PathBuf,
+    home: PathBuf,
+    victim: Victim,
 }
 
-/// Work that the server of a mount does, with files of the host and without.
-fn live_work(rounds: u64) {
-    let test = "swapped_live_work";
+/// Does rounds of verbs on a mount; `work` does one beside exchanges, and returns the number of these.
+fn on_a_mount<const N: usize>(
+    test: &str,
+    rounds: u64,
+    verbs: [&str; N],
+    work: impl Fn(&str, &Places) -> u64,
+) {
     if !have(test) {
         return;
     }
@@ -398,42 +366,68 @@ fn live_work(rounds: u64) {
     }
     harmless(&inside, &victim);
     harmless(&source, &victim);
-    let archive = scratch.join("tree.tar");
-    tool::run(tool::command("tar").arg("-cf").arg(&archive).arg("-C").arg(source.join("tree")).arg("."));
-    let (tree, new, packed) = (inside.join("tree"), to.join("new"), home.join("out.tar"));
-    fs::set_permissions(&home, fs::Permissions::from_mode(0o1777)).unwrap();
-    let verbs = ["export of it", "export to it", "import into it", "cp of it", "cp into it", "rm in it"];
-    let mut swaps = [0; 6];
+    let at = Places { mount: mounted.path().to_owned(), inside, to, source, home, victim };
+    let mut swaps = [0; N];
     for round in 0..rounds {
         for (verb, swaps) in verbs.into_iter().zip(&mut swaps) {
-            clear(&home, &victim);
-            let _ = fs::remove_dir_all(&to);
-            fs::create_dir(&to).unwrap();
-            symlink(&victim.path, to.join("link")).unwrap();
-            if verb == "rm in it" {
-                plat(&["cp", "-r"], &[&tree, &new]);
-            }
-            *swaps += match verb {
-                "export of it" => beside(swap_source(&inside), || plat(&["export"], &[&tree, &packed])),
-                "export to it" => beside(swap_name(&home, &packed, &victim), || {
-                    plat(&["export", "--force"], &[&tree, &packed])
-                }),
-                "import into it" => {
-                    beside(swap_output(&to), || plat(&["import", "--force"], &[&to, &archive]))
-                }
-                "cp of it" => beside(swap_source(&inside), || plat(&["cp", "-r"], &[&tree, &new])),
-                "cp into it" => beside(swap_output(&to), || plat(&["cp", "-r"], &[&tree, &new])),
-                _ => beside(swap_output(&to), || plat(&["rm", "-r"], &[&new])),
-            };
-            for copy in [&home, &to] {
+            clear(&at.home, &at.victim);
+            let _ = fs::remove_dir_all(&at.to);
+            fs::create_dir(&at.to).unwrap();
+            symlink(&at.victim.path, at.to.join("link")).unwrap();
+            *swaps += work(verb, &at);
+            for copy in [&at.home, &at.to] {
                 assert_nothing_leaked(copy, round, verb);
             }
-            victim.judge(round, verb);
+            at.victim.judge(round, verb);
         }
     }
-    println!("{verbs:?}, by the server of a mount: {rounds} rounds each, {swaps:?} exchanges");
+    println!("{test}: {verbs:?}: {rounds} rounds each, {swaps:?} exchanges");
     assert!(swaps.iter().all(|swaps| *swaps >= rounds), "too few exchanges: {swaps:?}");
     mounted.unmount();
+}
+
+/// Verbs that copy to and from a mount.
+fn mounts(rounds: u64) {
+    let verbs = ["get of what is swapped", "get into it", "put of it", "put into it"];
+    on_a_mount("swapped_mounts", rounds, verbs, |verb, at| {
+        let put = || plat(&["put", "-r"], &[&at.mount, &at.source.join("tree"), Path::new("to/new")]);
+        let get = || plat(&["get", "-r"], &[&at.mount, Path::new("inside/tree"), &at.home.join("out")]);
+        match verb {
+            "get of what is swapped" => beside(swap_source(&at.inside), get),
+            "get into it" => beside(swap_output(&at.home), get),
+            "put of it" => beside(swap_source(&at.source), put),
+            _ => beside(swap_output(&at.to), put),
+        }
+    });
+}
+
+/// Work that the server of a mount does, with files of the host and without.
+fn live_work(rounds: u64) {
+    let verbs = ["export of it", "export to it", "import into it", "cp of it", "cp into it", "rm in it"];
+    on_a_mount("swapped_live_work", rounds, verbs, |verb, at| {
+        let (tree, new) = (at.inside.join("tree"), at.to.join("new"));
+        let (packed, archive) = (at.home.join("out.tar"), at.source.join("tree.tar"));
+        let export = |words: &[&str]| plat(words, &[&tree, &packed]);
+        let cp = || plat(&["cp", "-r"], &[&tree, &new]);
+        match verb {
+            "export of it" => beside(swap_source(&at.inside), || export(&["export"])),
+            "export to it" => {
+                fs::set_permissions(&at.home, fs::Permissions::from_mode(0o1777)).unwrap();
+                beside(swap_name(&at.home, &packed, &at.victim), || export(&["export", "--force"]))
+            }
+            "import into it" => {
+                let mut tar = tool::command("tar");
+                tool::run(tar.arg("-cf").arg(&archive).arg("-C").arg(at.source.join("tree")).arg("."));
+                beside(swap_output(&at.to), || plat(&["import", "--force"], &[&at.to, &archive]))
+            }
+            "cp of it" => beside(swap_source(&at.inside), cp),
+            "cp into it" => beside(swap_output(&at.to), cp),
+            _ => {
+                cp();
+                beside(swap_output(&at.to), || plat(&["rm", "-r"], &[&new]))
+            }
+        }
+    });
 }
 
 /// A copy with the rights of root gets them, and not the file that its directory's owner puts in its place meanwhile.

@@ -125,9 +125,9 @@ fn what_is_planted_in_commands_on_a_mount_reaches_no_program_and_no_host() {
     for words in lines {
         let got = run(words);
         assert!(got.len() > 15, "{words:?}: {got:?}");
-        for (name, got) in got.iter().filter(|(name, _)| REFUSED.contains(&name.as_str())) {
-            assert_eq!(got, "refused", "{words:?}: {name}");
-        }
+        let refused: Vec<_> = got.iter().filter(|(name, _)| REFUSED.contains(&name.as_str())).collect();
+        assert_eq!(refused.len(), REFUSED.len(), "{words:?}: {got:?}");
+        assert!(refused.iter().all(|(_, got)| got == "refused"), "{words:?}: {refused:?}");
     }
     let without = run(&["stats", "--sandbox=off", &root]);
     let refused = |(name, got): &(String, String)| REFUSED.contains(&name.as_str()) && got != "done";
