@@ -263,7 +263,7 @@ fn a_mount_with_fakeroot_is_worked_on_by_its_user() {
     }
     let Some(user) = User::new(test) else { return };
     let lines = "mkdir m tree && echo a >tree/a && plat mkfs -q v.img 16M && plat mount -q -o rw,fakeroot v.img m && \
-                 plat put -r m tree / && plat cp -r m/tree m/copy && plat rm m/copy/a && plat resize m 24M && \
+                 plat put -r m tree / && plat snapshot m s.img && plat cp -r m/tree m/copy && plat rm m/copy/a && plat resize m 24M && \
                  [ $(cat m/tree/a) = a ] && [ ! -e m/copy/a ] && plat umount m && e2fsck -fn v.img";
     let done = user.shell(lines).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
@@ -314,7 +314,8 @@ fn a_full_volume_names_how_it_becomes_large_enough() {
         assert!(!done && words.contains("no "), "{line}: {words}");
         assert!(said(remedy).0, "{line}: {words}");
         // What was copied before is there.
-        let away = if is_live { "rm -rf m/tree m/many" } else { "plat rm -r v.img /tree /many || true" };
+        let away =
+            if is_live { "rm -rf m/tree m/many m/bare" } else { "plat rm -r v.img /tree /many || true" };
         assert!(said(away).0, "{line}");
         let (done, words) = said(line);
         assert!(done, "{line}: after {remedy}: {words}");

@@ -217,14 +217,15 @@ fn answer(
     if tickets.iter().any(|(ticket, _)| ticket.place.actor != *actor || ticket.place.thread != thread) {
         return Err("tickets of different programs".into());
     }
+    let keeps = first.place.keeps(Powers::SYS_ADMIN);
     if matches!(request.verb, Verb::Tune | Verb::Resize) {
-        must_keep(actor.keeps(Powers::SYS_ADMIN))?;
+        must_keep(keeps)?;
     }
     let served = &*shared.served;
     let watcher = Live { shared, socket, told: Mutex::new(Instant::now()) };
     let job = Job::new(served.volume(), actor, &watcher, served.terms()).with_acts(acts(request, &tickets));
     let worked = match request.verb {
-        Verb::Snapshot => taken(&job, shared, socket, file),
+        Verb::Snapshot => taken(&job, shared, socket, file, keeps),
         Verb::Resize => resizing::resize(served, request, &watcher).map_err(Halt::Stream),
         _ => {
             let _beside = Beside::of(served);
@@ -265,10 +266,11 @@ fn taken(
     shared: &Shared,
     socket: &Socket,
     file: Option<OwnedFd>,
+    keeps: bool,
 ) -> Result<Vec<String>, Halt> {
     let refused = |errno, what: &str| Halt::Stream(Refusal::new(errno, what));
     let is_owner = socket.peer()? == rustix::process::geteuid().as_raw();
-    if !is_owner || !job.actor().keeps(Powers::SYS_ADMIN) {
+    if !is_owner || !keeps {
         return Err(refused(
             Errno::PERM,
             "only the owner of the mount may take a snapshot of it, root with CAP_SYS_ADMIN",

@@ -8,10 +8,11 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use fuse::Caller;
 use ondisk::units::InodeNumber;
+use platfs::rights::Powers;
 
 use super::protocol::{Grant, PROOF, Token};
 use super::views::Views;
-use crate::bulk::{Act, Actor, Acts};
+use crate::bulk::{Act, Actor, Acts, is_owner_of_server};
 use platfs_open::locks::locked;
 
 /// Tickets that wait at most, and those of one user; when there are more, the oldest are void.
@@ -41,6 +42,14 @@ pub struct Asked {
     pub thread: Caller,
     /// The mounts that it sees, or why they are not known.
     pub views: Result<Views, String>,
+}
+
+impl Asked {
+    /// Tells if the program may do what is about all of the volume and takes these capabilities in Linux. It goes by the
+    /// user whom the kernel names: with `fakeroot` work is done on behalf of root for everyone.
+    pub(super) fn keeps(&self, powers: Powers) -> bool {
+        self.actor.credentials.powers.contains(powers) || is_owner_of_server(self.thread.uid)
+    }
 }
 
 /// A ticket that waits.
